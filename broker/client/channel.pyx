@@ -11,6 +11,7 @@ from broker.client.errors import ChannelClosed, ProtocolError
 from broker.client.measuring cimport Histogram
 from broker.client.unconfirmed cimport Unconfirmed
 from broker.kernel.buffer cimport Buffer, load16, load64, store16, store32, store64
+from broker.kernel.octets cimport Octets, octets
 from broker.wire.methods import method_frame
 
 cdef enum:
@@ -114,19 +115,20 @@ cdef class ChannelCore:
         if self.last is consumer:
             self.last = None
 
-    def publish(self, bytes exchange, bytes routing_key, bytes properties,
-                const uint8_t[::1] body, bint mandatory=False):
+    def publish(self, bytes exchange, bytes routing_key, bytes properties, body,
+                bint mandatory=False):
         """Publishes one message and returns its sequence number (0 without confirms).
         `properties`: flags and list as broker.fields.properties.encode gives them. Raises the error
         that closed the channel, or ValueError for names that are too long."""
         cdef uint8_t[METHOD_MAX] method
         cdef size_t length
+        cdef Octets content = octets(body)
         self.check()
         length = publish_method(method, exchange, len(exchange), routing_key, len(routing_key),
                                 mandatory)
         cdef uint64_t number = self.unconfirmed.publish() if self.unconfirmed is not None else 0
         self.content(method, length, <const uint8_t*> <char*> properties, len(properties),
-                     &body[0] if body.shape[0] else NULL, body.shape[0])
+                     content.data, content.length)
         return number
 
     def republish(self, Batch batch, size_t first, size_t last, bytes exchange=None,

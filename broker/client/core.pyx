@@ -26,6 +26,7 @@ from broker.client.channel cimport FIRST_FRAME, OVERHEAD, ChannelCore, Link
 from broker.client.errors import ConnectionClosed, ConnectionLost, ProtocolError
 from broker.fields.codec import Malformed
 from broker.kernel.buffer cimport Buffer, load16, load32
+from broker.kernel.octets cimport Octets, octets
 from broker.wire.argument_lists import decode_arguments
 from broker.wire.methods import BY_INDEX, method_frame
 
@@ -86,30 +87,32 @@ cdef class ClientCore:
         """Bytes that wait to be taken."""
         return self.link.out.length
 
-    def receive(self, const uint8_t[::1] data, size_t length):
+    def receive(self, data, size_t length):
         """The first `length` bytes of a buffer, as they were read; nothing points into it
         afterwards. Never raises for what a server sends: that ends in a `closed` event."""
+        cdef Octets received
         cdef size_t done
         if length == 0 or self.phase == ENDED:
             return
+        received = octets(data)
         try:
             if self.partial.length:
-                self.partial.add(&data[0], length)
+                self.partial.add(received.data, length)
                 done = self.parse(self.partial.data, self.partial.length)
                 self.partial.drop(done)
             else:
-                done = self.parse(&data[0], length)
+                done = self.parse(received.data, length)
                 if self.phase != ENDED:
-                    self.partial.add(&data[0] + done, length - done)
+                    self.partial.add(received.data + done, length - done)
         except (ProtocolError, Malformed) as error:
             self.refuse(error)
         if self.phase == ENDED:
             self.partial.release()
         self.link.tell()
 
-    def feed(self, const uint8_t[::1] data):
+    def feed(self, data):
         """`receive` for all of a buffer."""
-        self.receive(data, data.shape[0])
+        self.receive(data, len(data))
 
     cdef size_t parse(self, const uint8_t* data, size_t length) except? 0:
         """Takes whole frames; returns how many bytes they were."""

@@ -70,7 +70,6 @@ cdef class Stamper:
     def publish(self, size_t count):
         """Publishes `count` messages. Raises the error that closed the channel."""
         cdef Buffer out = self.channel.link.out
-        cdef const uint8_t[::1] view
         cdef uint8_t* p
         cdef int64_t now = now_ns()
         self.channel.check()
@@ -85,9 +84,8 @@ cdef class Stamper:
                 if self.size >= STAMP:
                     self.stamp(p + self.body_at, now)
             else:
-                view = self.body
-                self.stamp(<uint8_t*> &view[0], now)
-                self.channel.publish(self.exchange, self.routing_key, self.properties, view,
+                self.stamp(<uint8_t*> <char*> self.body, now)
+                self.channel.publish(self.exchange, self.routing_key, self.properties, self.body,
                                      self.mandatory)
 
     cdef void stamp(self, uint8_t* p, int64_t now) noexcept:

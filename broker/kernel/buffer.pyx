@@ -5,6 +5,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
+from broker.kernel.octets cimport Octets, octets
+
 # A buffer that once held a burst gives its memory back when it empties above this size.
 cdef enum:
     KEEP = 65536
@@ -65,10 +67,10 @@ cdef class Buffer:
         self.length = 0
         self.capacity = 0
 
-    def append(self, const uint8_t[::1] data):
+    def append(self, data):
         """Adds the bytes of any object with a buffer."""
-        if data.shape[0]:
-            self.add(&data[0], data.shape[0])
+        cdef Octets added = octets(data)
+        self.add(added.data, added.length)
 
     def take(self) -> bytes:
         """All bytes; the buffer is empty afterwards."""

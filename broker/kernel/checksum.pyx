@@ -7,6 +7,8 @@ segment or position, and not as a stale page of a file that stood there before.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from broker.kernel.octets cimport Octets, octets
+
 
 cdef extern from "broker/kernel/crc32c.h" nogil:
     void crc32c_prepare()
@@ -47,9 +49,10 @@ cdef uint32_t place_seed(uint64_t incarnation, uint32_t segment, uint32_t positi
     return crc32c_extend(0, <const uint8_t*> place, 16)
 
 
-def crc32c(const uint8_t[::1] data, uint32_t seed=0) -> int:
+def crc32c(data, uint32_t seed=0) -> int:
     """CRC-32C of `data`, continuing `seed`."""
-    return crc32c_extend(seed, &data[0], data.shape[0]) if data.shape[0] else seed
+    cdef Octets summed = octets(data)
+    return crc32c_extend(seed, summed.data, summed.length) if summed.length else seed
 
 
 def seed_of(uint64_t incarnation, uint32_t segment, uint32_t position) -> int:

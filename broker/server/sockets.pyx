@@ -13,9 +13,10 @@ import os
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from broker.kernel cimport clock
+from broker.kernel.octets cimport Octets, writable_octets
 from broker.kernel.turn cimport Turn
 from broker.store.commit.persister cimport Persister
 from broker.wire.frame_parser cimport FrameParser
@@ -57,14 +58,14 @@ cdef class Sockets:
     cdef public object looking
     cdef public bint due             # callbacks or timers were added: the loop has its turn
     cdef list watched
-    cdef uint8_t[::1] buffer
+    cdef Octets buffer
     cdef int epoll
     cdef epoll_event events[LOOKED_AT]
 
-    def __init__(self, Turn turn, Persister persister, uint8_t[::1] buffer, under_pressure):
+    def __init__(self, Turn turn, Persister persister, buffer, under_pressure):
         self.turn = turn
         self.persister = persister
-        self.buffer = buffer
+        self.buffer = writable_octets(buffer)
         self.under_pressure = under_pressure
         self.watched = []
         self.epoll = -1
@@ -156,11 +157,11 @@ cdef class Sockets:
 
     cdef bint receive(self, int fd, FrameParser connection) except -1:
         """Takes a chunk from a socket. False: that is at its end, and asyncio has to find out."""
-        cdef size_t most = min(self.turn.offer(), <size_t> self.buffer.shape[0])
-        cdef ssize_t got = recv(fd, &self.buffer[0], most, MSG_DONTWAIT)
+        cdef size_t most = min(self.turn.offer(), self.buffer.length)
+        cdef ssize_t got = recv(fd, self.buffer.data, most, MSG_DONTWAIT)
         if got <= 0:
             return got < 0 and (errno == EAGAIN or errno == EINTR)
-        connection.receive(&self.buffer[0], got)
+        connection.receive(self.buffer.data, got)
         if self.persister.tail_bytes > self.persister.tail_limit:
             self.under_pressure(connection)
         return True

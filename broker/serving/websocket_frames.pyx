@@ -11,6 +11,7 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from broker.kernel.buffer cimport load16, load64
+from broker.kernel.octets cimport Octets, writable_octets
 
 cdef enum:
     CONTINUATION = 0
@@ -36,10 +37,11 @@ cdef class FrameReader:
         self.wanted = 2
         self.ping_length = -1
 
-    def take(self, uint8_t[::1] data, size_t length):
+    def take(self, data, size_t length):
         """Takes `length` bytes apart that were received into `data`. Returns how many bytes of
         content are at its beginning now."""
-        cdef uint8_t* source = &data[0]
+        cdef Octets received = writable_octets(data)
+        cdef uint8_t* source = received.data
         cdef const uint8_t* end = source + length
         cdef uint8_t* target = source
         cdef size_t part
@@ -55,7 +57,7 @@ cdef class FrameReader:
                     self.head_length = 0
                     self.wanted = 2
             source += part
-        return target - &data[0]
+        return target - received.data
 
     def take_ping(self):
         """The content of the newest ping, once; None if none waits for its pong. While several

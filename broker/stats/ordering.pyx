@@ -11,6 +11,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
+from broker.kernel.octets cimport Octets, octets, writable_octets
 from broker.queues.counters cimport BYTES, DELIVER, GET_NO_ACK, READY, UNACKED
 from broker.queues.declared cimport DeclaredQueue, Levels
 from broker.stats.ahead cimport look_ahead
@@ -82,9 +83,11 @@ cdef double level(const Levels* held, int column) noexcept:
     return held.consumers if column == CONSUMERS else held.ready + held.unacked
 
 
-def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::1] found) -> None:
+def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, found) -> None:
     """Puts the figure of each queue of `queues[start:stop]` at its place of `found`. Raises
     KeyError for a field that is not in `FIGURES`."""
+    cdef Octets memory = writable_octets(found)
+    cdef double* places = <double*> memory.data
     cdef int column = _COLUMNS[field]
     cdef double row[WIDTH_MAX]
     cdef double signs[SIGNS]
@@ -124,12 +127,14 @@ def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::
                     value += row[each]
             else:
                 value = row[column]
-        found[place] = value
+        places[place] = value
 
 
 def channel_figures(list channels, str field, Py_ssize_t start, Py_ssize_t stop,
-                    double[::1] found) -> None:
+                    found) -> None:
     """Like `figures`, of channels. Raises KeyError for a field that is not in `CHANNEL_FIGURES`."""
+    cdef Octets memory = writable_octets(found)
+    cdef double* places = <double*> memory.data
     cdef int column = _CHANNEL_COLUMNS[field]
     cdef double row[WIDTH_MAX]
     cdef Py_ssize_t place
@@ -159,7 +164,7 @@ def channel_figures(list channels, str field, Py_ssize_t start, Py_ssize_t stop,
                     value += row[each]
             else:
                 value = row[column]
-        found[place] = value
+        places[place] = value
 
 
 cdef double idle_since(Gauge gauge, int64_t used_at):
@@ -172,22 +177,24 @@ cdef double idle_since(Gauge gauge, int64_t used_at):
     return max(gauge.changed_at, used_at)
 
 
-def numbers(list things, read, Py_ssize_t start, Py_ssize_t stop, double[::1] found) -> bool:
+def numbers(list things, read, Py_ssize_t start, Py_ssize_t stop, found) -> bool:
     """Puts what `read` says of each of `things[start:stop]` at its place of `found`; None comes
     before all numbers. False if one is no number."""
+    cdef Octets memory = writable_octets(found)
+    cdef double* places = <double*> memory.data
     cdef Py_ssize_t place
     for place in range(start, min(stop, len(things))):
         look_ahead(things, place)
         value = read(things[place])
         if value is None:
-            found[place] = -INFINITY
+            places[place] = -INFINITY
         elif isinstance(value, int):
             try:
-                found[place] = PyLong_AsDouble(value)
+                places[place] = PyLong_AsDouble(value)
             except OverflowError:
                 return False
         elif isinstance(value, float):
-            found[place] = value
+            places[place] = value
         else:
             return False
     return True
@@ -214,10 +221,12 @@ def places_before(list keys, last, Py_ssize_t start, Py_ssize_t stop, bint rever
 
 
 def by_trouble(list queues, dict ranks, int64_t now, double stuck_after, Py_ssize_t start,
-               Py_ssize_t stop, double[::1] found) -> None:
+               Py_ssize_t stop, found) -> None:
     """Like `figures`: the queue with the lowest rank of its word comes first, then the one with the
     most messages. `ranks` has a number for every word; `now` and `stuck_after` are those of
     `broker.stats.trouble.of_queue`."""
+    cdef Octets memory = writable_octets(found)
+    cdef double* places = <double*> memory.data
     cdef Levels held
     cdef Py_ssize_t place
     cdef DeclaredQueue queue
@@ -226,33 +235,37 @@ def by_trouble(list queues, dict ranks, int64_t now, double stuck_after, Py_ssiz
         queue = <DeclaredQueue> queues[place]
         queue.levels(&held)
         word = word_of(queue, <Gauge> queue.gauge, &held, now, stuck_after)
-        found[place] = <double> ranks[word] * MESSAGES_MOST - held.ready - held.unacked
+        places[place] = <double> ranks[word] * MESSAGES_MOST - held.ready - held.unacked
 
 
 def consumers_by_trouble(list consumers, dict ranks, int64_t now, double stuck_after,
-                         Py_ssize_t start, Py_ssize_t stop, double[::1] found) -> None:
+                         Py_ssize_t start, Py_ssize_t stop, found) -> None:
     """Like `by_trouble`, of consumers: then the one with the most unacknowledged messages."""
+    cdef Octets memory = writable_octets(found)
+    cdef double* places = <double*> memory.data
     cdef Py_ssize_t place
     for place in range(start, min(stop, len(consumers))):
         look_ahead(consumers, place)
         consumer = consumers[place]
         word = word_of_consumer(consumer, <Gauge> consumer.channel.gauge, now, stuck_after)
-        found[place] = <double> ranks[word] * MESSAGES_MOST - <double> consumer.unacked
+        places[place] = <double> ranks[word] * MESSAGES_MOST - <double> consumer.unacked
 
 
 def consumer_timeouts(list consumers, double usual, other, Py_ssize_t start, Py_ssize_t stop,
-                      double[::1] found) -> None:
+                      found) -> None:
     """Like `figures`: the timeouts of consumers in ms. `usual` is that of queues without one of
     their own; `other` says it of another queue."""
+    cdef Octets memory = writable_octets(found)
+    cdef double* places = <double*> memory.data
     cdef Py_ssize_t place
     for place in range(start, min(stop, len(consumers))):
         look_ahead(consumers, place)
         queue = consumers[place].queue
         limits = queue.limits
         if (limits is None or limits.consumer_timeout < 0) and queue.type != "stream":
-            found[place] = usual
+            places[place] = usual
         else:
-            found[place] = other(queue)
+            places[place] = other(queue)
 
 
 cdef struct Entry:
@@ -281,10 +294,12 @@ cdef void sink(Entry* heap, Py_ssize_t at, Py_ssize_t count) noexcept nogil:
     heap[at] = moved
 
 
-def first_places(const double[::1] keys, Py_ssize_t wanted, bint reverse=False) -> list:
+def first_places(keys, Py_ssize_t wanted, bint reverse=False) -> list:
     """The places of the first `wanted` keys in ascending order (descending with `reverse`); equals
     stay in the order of their places. NaN comes last."""
-    cdef Py_ssize_t count = keys.shape[0]
+    cdef Octets read = octets(keys)
+    cdef const double* key_of = <const double*> read.data
+    cdef Py_ssize_t count = len(keys)
     cdef Py_ssize_t held = 0
     cdef Py_ssize_t place, each
     cdef Entry entry
@@ -297,7 +312,7 @@ def first_places(const double[::1] keys, Py_ssize_t wanted, bint reverse=False) 
         raise MemoryError
     try:
         for place in range(count):
-            entry.key = -keys[place] if reverse else keys[place]
+            entry.key = -key_of[place] if reverse else key_of[place]
             if entry.key != entry.key:
                 entry.key = INFINITY
             entry.place = place

@@ -14,6 +14,7 @@ from libc.stdlib cimport calloc, free
 
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, load64
+from broker.kernel.octets cimport Octets, octets
 from broker.kernel.turn cimport Turn
 from broker.schema.errors import (
     AMQPError, ChannelFault, CommandInvalid, FrameError, InternalFault, UnexpectedFrame,
@@ -107,15 +108,17 @@ cdef class FrameParser(ChannelHost):
     def is_open(self) -> bool:
         return self.phase == RUNNING
 
-    def feed(self, const uint8_t[::1] data):
+    def feed(self, data):
         """Bytes from the peer, split anywhere."""
-        if data.shape[0]:
-            self.receive(&data[0], data.shape[0])
+        cdef Octets received = octets(data)
+        if received.length:
+            self.receive(received.data, received.length)
 
-    def receive_buffer(self, const uint8_t[::1] data, size_t length):
+    def receive_buffer(self, data, size_t length):
         """The first `length` bytes of a shared receive buffer; nothing points into it
         afterwards."""
-        self.receive(&data[0], length)
+        cdef Octets received = octets(data)
+        self.receive(received.data, length)
 
     cdef int receive(self, const uint8_t* data, size_t length) except -1:
         """Takes a chunk apart. An error ends the channel or the connection and never leaves this

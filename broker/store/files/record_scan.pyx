@@ -8,6 +8,7 @@ from libc.string cimport memcpy
 
 from broker.kernel.message cimport BODY_IS_REFERENCE, HAS_ORIGIN, Message
 from broker.kernel.message cimport PERSISTENT as MESSAGE_IS_PERSISTENT
+from broker.kernel.octets cimport Octets, octets
 from broker.store.files.record cimport (
     ACKS_MAGIC, FORMAT_VERSION, HEADER_BYTES, MARK, OFFSET_BYTES, ORIGIN_BYTES,
     RECORD_FIXED, SEGMENT_MAGIC, RecordHead, embedded_bytes, record_check, record_fits, record_view,
@@ -26,33 +27,35 @@ REFERENCE = BODY_IS_REFERENCE
 PERSISTENT = MESSAGE_IS_PERSISTENT
 
 
-def first_offset(const uint8_t[::1] head):
+def first_offset(head):
     """The offset of the first record of a stream's segment, and whether that record is no message;
     None if there is no whole record in these bytes. `HEAD_MOST` bytes are enough."""
     cdef const RecordHead* record
-    cdef Py_ssize_t at = HEADER_BYTES + RECORD_FIXED
-    if head.shape[0] < at:
+    cdef Octets read = octets(head)
+    cdef size_t at = HEADER_BYTES + RECORD_FIXED
+    if read.length < at:
         return None
-    record = <const RecordHead*> &head[HEADER_BYTES]
+    record = <const RecordHead*> (read.data + HEADER_BYTES)
     # A stream's message has its offset before its properties.
     at += record.exchange_length + record.routing_key_length
     if record.flags & HAS_ORIGIN:
         at += ORIGIN_BYTES
-    if head.shape[0] < at + OFFSET_BYTES:
+    if read.length < at + OFFSET_BYTES:
         return None
-    return _big_endian(&head[at]), bool(record.flags & MARK)
+    return _big_endian(read.data + at), bool(record.flags & MARK)
 
 
-def settled(const uint8_t[::1] acks, uint64_t incarnation, uint32_t segment):
+def settled(acks, uint64_t incarnation, uint32_t segment):
     """The stretches of a segment that its acks file settles: u32 pairs of position and length,
     sorted, none touching the next. Raises ValueError for a file of another version."""
     cdef Settled found
-    if acks.shape[0] < HEADER_BYTES:
+    cdef Octets read = octets(acks)
+    if read.length < HEADER_BYTES:
         return b""
-    if ((<const uint32_t*> &acks[0])[0] != ACKS_MAGIC
-            or (<const uint32_t*> &acks[4])[0] != FORMAT_VERSION):
+    if ((<const uint32_t*> read.data)[0] != ACKS_MAGIC
+            or (<const uint32_t*> read.data)[1] != FORMAT_VERSION):
         raise ValueError("no acks file of a version that this program knows")
-    if read_settled(&acks[0], <size_t> acks.shape[0], incarnation, segment, &found):
+    if read_settled(read.data, read.length, incarnation, segment, &found):
         raise MemoryError
     try:
         return (<const uint8_t*> found.spans)[:found.count * sizeof(Span)]
@@ -65,8 +68,8 @@ cdef class Scan:
     After each call of `next`, `position` is where it ended; `damaged` says that no record stands
     there, although bytes do."""
 
-    cdef const uint8_t[::1] data
-    cdef const uint8_t[::1] gone
+    cdef Octets data
+    cdef Octets gone
     cdef uint64_t incarnation
     cdef uint32_t segment
     cdef bint is_stream
@@ -75,18 +78,17 @@ cdef class Scan:
     cdef readonly bint damaged
     cdef readonly uint64_t marks     # records that are no message
 
-    def __init__(self, const uint8_t[::1] data, const uint8_t[::1] gone, uint64_t incarnation,
-                 uint32_t segment, bint is_stream):
+    def __init__(self, data, gone, uint64_t incarnation, uint32_t segment, bint is_stream):
         """Raises ValueError for a file of another version."""
-        self.data = data
-        self.gone = gone
+        self.data = octets(data)
+        self.gone = octets(gone)
         self.incarnation = incarnation
         self.segment = segment
         self.is_stream = is_stream
         self.position = HEADER_BYTES
-        if data.shape[0] >= HEADER_BYTES and (
-                (<const uint32_t*> &data[0])[0] != SEGMENT_MAGIC
-                or (<const uint32_t*> &data[4])[0] != FORMAT_VERSION):
+        if self.data.length >= HEADER_BYTES and (
+                (<const uint32_t*> self.data.data)[0] != SEGMENT_MAGIC
+                or (<const uint32_t*> self.data.data)[1] != FORMAT_VERSION):
             raise ValueError("no segment of a version that this program knows")
 
     def next(self, size_t count_max, size_t bytes_max):
@@ -100,11 +102,10 @@ cdef class Scan:
         cdef int k
         cdef size_t sums[TEXTS]
         cdef Message message
-        if self.data.shape[0] > HEADER_BYTES:
-            base = &self.data[0]
+        if self.data.length > HEADER_BYTES:
+            base = self.data.data
         found = bytearray(4 * count_max)
-        cdef uint8_t[::1] found_view = found
-        cdef uint32_t* positions = <uint32_t*> &found_view[0]
+        cdef uint32_t* positions = <uint32_t*> <char*> found
         for k in range(TEXTS):
             sums[k] = 0
         while base != NULL and count < count_max and (total < bytes_max or not count):
@@ -131,12 +132,12 @@ cdef class Scan:
 
     cdef bint _seek(self, const uint8_t* base) noexcept:
         """Moves to the next record that is not settled; whether there is one that is sound."""
-        cdef size_t length = <size_t> self.data.shape[0]
-        cdef size_t entries = <size_t> self.gone.shape[0] // sizeof(Span)
+        cdef size_t length = self.data.length
+        cdef size_t entries = self.gone.length // sizeof(Span)
         cdef const Span* gone = NULL
         cdef const uint8_t* place
         if entries:
-            gone = <const Span*> &self.gone[0]
+            gone = <const Span*> self.gone.data
         while True:
             while self.passed < entries and (
                     <size_t> gone[self.passed].position + gone[self.passed].length
@@ -156,8 +157,7 @@ cdef class Scan:
         return True
 
     cdef tuple _columns(self, const uint8_t* base, bytearray found, size_t count, size_t* sums):
-        cdef const uint8_t[::1] positions_view = found
-        cdef const uint32_t* positions = <const uint32_t*> &positions_view[0]
+        cdef const uint32_t* positions = <const uint32_t*> <char*> found
         cdef size_t i
         cdef int k
         cdef Message message

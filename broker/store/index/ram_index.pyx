@@ -16,6 +16,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from broker.kernel.checksum cimport crc32c_of
 from broker.kernel.checksum import crc32c
+from broker.kernel.octets cimport Octets, octets
 from broker.store.files import disk
 from broker.store.files.body_record cimport TocEntry
 from broker.store.files.disk cimport file_free, file_new, run_op
@@ -168,8 +169,9 @@ cdef class RamIndex(ReferenceCounter):
 
     # -- the protocol ------------------------------------------------------------------------------
 
-    def get(self, const uint8_t[::1] id):
-        cdef Location* found = self.find(&id[0])
+    def get(self, id):
+        cdef Octets wanted = octets(id)
+        cdef Location* found = self.find(wanted.data)
         return None if found == NULL else (<const char*> &found.file)[:16]
 
     @property
@@ -187,14 +189,15 @@ cdef class RamIndex(ReferenceCounter):
                 entry = self.put(id)
                 memcpy(&entry.file, <const char*> value, 16)
 
-    def move(self, const uint8_t[::1] moves, uint32_t file) -> int:
+    def move(self, moves, uint32_t file) -> int:
         """See `broker.store.index.location_index.move`."""
         cdef Location* entry
         cdef const Move* row
-        cdef Py_ssize_t at
+        cdef size_t at
         cdef uint64_t moved = 0
-        for at in range(0, moves.shape[0], sizeof(Move)):
-            row = <const Move*> &moves[at]
+        cdef Octets rows = octets(moves)
+        for at in range(0, rows.length, sizeof(Move)):
+            row = <const Move*> (rows.data + at)
             entry = self.find(row.id)
             if entry != NULL and entry.file == row.file and entry.offset == row.offset:
                 entry.file = file
