@@ -19,7 +19,6 @@ _NOTED = {
     "user": USER,
     "connection": CONNECTION,
     "queues": QUEUES,
-    "queue_count": QUEUE_COUNT,
     "outcome": OUTCOME,
 }
 
@@ -40,6 +39,7 @@ def record(message: dict[str, Any]) -> dict[str, Any]:
         properties.pop("headers", None)
     return {
         **{key: headers.get(name) for key, name in _NOTED.items()},
+        "queue_count": headers.get(QUEUE_COUNT, len(headers.get(QUEUES, ()))),
         "offset": message["offset"],
         "timestamp": message["timestamp"],
         "exchange": message["exchange"],

@@ -30,4 +30,4 @@ def is_no_message(properties: ListedProperties) -> bool:
     body that its message had."""
     if properties.header(EVENT) is not None:
         return True
-    return properties.header(BODY) is False and bool(properties.header(BYTES))
+    return properties.header(BODY) is not True and bool(properties.header(BYTES))

@@ -40,30 +40,26 @@ cdef const uint8_t* header_table(const uint8_t* properties, uint32_t length) noe
     return table
 
 
-cdef uint64_t value_bytes(const uint8_t* p, uint64_t have) noexcept nogil:
-    """Bytes of a field value with its type octet; 0 if it is malformed or does not fit."""
-    cdef uint64_t size
-    if have == 0:
-        return 0
-    if p[0] == b"t" or p[0] == b"b" or p[0] == b"B":
-        size = 2
-    elif p[0] == b"s" or p[0] == b"u" or p[0] == b"U":
-        size = 3
-    elif p[0] == b"I" or p[0] == b"i" or p[0] == b"f":
-        size = 5
-    elif p[0] == b"l" or p[0] == b"L" or p[0] == b"d" or p[0] == b"T":
-        size = 9
-    elif p[0] == b"D":
-        size = 6
-    elif p[0] == b"V":
-        size = 1
-    elif p[0] == b"S" or p[0] == b"x" or p[0] == b"A" or p[0] == b"F":
-        if have < 5:
-            return 0
-        size = <uint64_t> 5 + load32(p + 1)
-    else:
-        return 0
-    return size if size <= have else 0
+# Bytes of a field's value with its type octet; `PREFIXED`: a length of 4 octets follows the type;
+# 0: no such type.
+cdef enum:
+    PREFIXED = 255
+
+
+cdef uint8_t sizes[256]
+
+
+cdef void note_sizes() noexcept:
+    cdef size_t i
+    for i in range(256):
+        sizes[i] = 0
+    for types, size in ((b"tbB", 2), (b"suU", 3), (b"Iif", 5), (b"lLdT", 9), (b"D", 6), (b"V", 1),
+                        (b"SxAF", PREFIXED)):
+        for i in types:
+            sizes[i] = size
+
+
+note_sizes()
 
 
 cdef const uint8_t* find_header(const uint8_t* properties, uint32_t length, const uint8_t* name,
@@ -72,24 +68,23 @@ cdef const uint8_t* find_header(const uint8_t* properties, uint32_t length, cons
     if there is no such header."""
     cdef const uint8_t* p = header_table(properties, length)
     cdef const uint8_t* end
-    cdef uint64_t value
-    cdef bint found
+    cdef const uint8_t* value
+    cdef uint64_t whole
     if p == NULL:
         return NULL
     end = p + 4 + load32(p)
     p += 4
-    while p < end:
-        if <uint64_t> (end - p) < <uint64_t> 1 + p[0]:
+    while p < end and end - p > 1 + <Py_ssize_t> p[0]:
+        value = p + 1 + p[0]
+        whole = sizes[value[0]]
+        if whole == PREFIXED and end - value >= 5:
+            whole = <uint64_t> 5 + load32(value + 1)
+        if whole == 0 or whole > <uint64_t> (end - value):
             return NULL
-        found = p[0] == name_length and memcmp(p + 1, name, name_length) == 0
-        p += 1 + p[0]
-        value = value_bytes(p, end - p)
-        if value == 0:
-            return NULL
-        if found:
-            size[0] = <uint32_t> value
-            return p
-        p += value
+        if p[0] == name_length and memcmp(p + 1, name, name_length) == 0:
+            size[0] = <uint32_t> whole
+            return value
+        p = value + whole
     return NULL
 
 

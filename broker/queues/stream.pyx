@@ -7,7 +7,7 @@ Every message is kept on disk, whatever its delivery mode, and is delivered once
 
 import logging
 
-from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel cimport clock
 from broker.kernel.contracts cimport Consumer, NEEDS_SYNC
@@ -172,9 +172,14 @@ cdef class StreamQueue(DeclaredQueue):
     # -- publishing --------------------------------------------------------------------------------
 
     cdef int publish(self, Message* message, bint confirm) except -1:
+        return self.publish_noting(message, confirm, message.properties, message.properties_length)
+
+    cdef int publish_noting(self, Message* message, bint confirm, const uint8_t* noted,
+                            uint32_t noted_length) except -1:
+        """As `publish`, where `noted` are the message's own properties (`append_noting`)."""
         if clock.now_ms > self.backlog.noted_at:
             self.note_held(clock.now_ms)
-        self.store.append(message)
+        self.store.append_noting(message, noted, noted_length)
         self.counts.published += 1
         self.counts.bytes_in += message.body_length
         if confirm:

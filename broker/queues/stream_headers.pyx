@@ -6,9 +6,10 @@ All lengths are checked: a malformed header table counts as empty.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memchr, memcpy
 
 from broker.kernel.buffer cimport Buffer, load16, load32, store16, store32, store64
+from broker.kernel.headers cimport find_header
 from broker.kernel.message cimport Message
 from broker.store.streams.summary cimport Summary
 
@@ -96,12 +97,19 @@ cdef bint next_field(Fields* fields, Header* found) noexcept nogil:
 cdef bint header(const uint8_t* properties, uint32_t length, const char* name, size_t name_length,
                  Header* found) noexcept nogil:
     """Finds a header by name."""
-    cdef Fields fields
-    begin_fields(&fields, properties, length)
-    while next_field(&fields, found):
-        if found.start[0] == name_length and memcmp(found.start + 1, name, name_length) == 0:
-            return True
-    return False
+    cdef uint32_t size = 0
+    cdef const uint8_t* field = find_header(
+        properties, length, <const uint8_t*> name, <uint8_t> name_length, &size)
+    if field == NULL:
+        return False
+    found.start = field - name_length - 1
+    found.kind = field[0]
+    found.value = field + 1
+    found.length = size - 1
+    if found.kind in (b"S", b"x"):
+        found.value += 4
+        found.length -= 4
+    return True
 
 
 cdef int put_offset(Buffer out, Message* message, uint64_t offset) except -1:

@@ -32,7 +32,7 @@ PLACE_KEY = f"header:{PLACE}"
 ROUTED, UNROUTABLE, REFUSED, DELAYED = "routed", "unroutable", "refused", "delayed"
 
 QUEUES_MAX = 64
-"""Names of queues in one record; `QUEUE_COUNT` says how many there were."""
+"""Names of queues in one record; where there were more, `QUEUE_COUNT` says how many."""
 
 EVENTS = (
     "rejected",

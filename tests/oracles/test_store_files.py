@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.kernel import checksum
@@ -18,6 +18,8 @@ from tests.oracles.segment_files import Record
 
 
 @given(st.binary(max_size=300), st.integers(0, 2**32 - 1))
+@example(bytes(range(200)), 0)
+@example(random.Random(1).randbytes(2000), 7)
 def test_checksums_are_those_of_the_plain_one(data: bytes, seed: int) -> None:
     assert checksum.crc32c(data) == segment_files.crc32c(data)
     assert checksum.crc32c(data, seed) == segment_files.crc32c(data, seed)

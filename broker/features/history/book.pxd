@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel.buffer cimport Buffer
-from broker.kernel.contracts cimport Queue
 from broker.kernel.recording cimport Observer
+from broker.queues.stream cimport StreamQueue
 from broker.store.commit.persister cimport Persister
 
 
@@ -16,7 +16,7 @@ cdef enum:
 
 
 cdef class Book:
-    cdef public Queue stream             # None: there is none now
+    cdef public StreamQueue stream       # None: there is none now
     cdef public dict levels              # exchange or queue -> HEADERS or FULL
     cdef public uint64_t version         # rises when `levels` or an observer changes
     cdef public uint64_t records

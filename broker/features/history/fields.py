@@ -8,6 +8,7 @@ from typing import Any
 from broker.fields.codec import encode_value, octets
 from broker.schema.message_history import (
     BODY,
+    BYTES,
     CONNECTION,
     DELAYED,
     OUTCOME,
@@ -24,25 +25,27 @@ from broker.schema.message_history import (
 def first_fields(
     user: str, connection: str, exchange: Any, targets: tuple[Any, ...], has_body: bool
 ) -> list[bytes]:
-    """Fields of a header table for each outcome: routed, unroutable, refused. What an exchange
-    holds back has reached no queue yet."""
+    """Fields of a header table for each outcome: routed, unroutable, refused. They end with the
+    size of the body, 8 octets that are written with each message. What an exchange holds back has
+    reached no queue yet."""
     holding = getattr(exchange, "holding", None)
     queues = [target.name for target in targets if target is not holding]
-    same = _fields(
-        {
-            USER: user,
-            CONNECTION: connection,
-            QUEUES: queues[:QUEUES_MAX],
-            QUEUE_COUNT: len(queues),
-            BODY: has_body,
-        }
-    )
+    headers: dict[str, Any] = {USER: user, CONNECTION: connection, QUEUES: queues[:QUEUES_MAX]}
+    if len(queues) > QUEUES_MAX:
+        headers[QUEUE_COUNT] = len(queues)
+    if has_body:
+        headers[BODY] = True
+    same = _fields(headers)
     routed = ROUTED if len(queues) == len(targets) else DELAYED
-    return [same + _fields({OUTCOME: outcome}) for outcome in (routed, UNROUTABLE, REFUSED)]
+    size = _name(BYTES) + b"l" + bytes(8)
+    return [same + _fields({OUTCOME: outcome}) + size for outcome in (routed, UNROUTABLE, REFUSED)]
 
 
 def _fields(headers: dict[str, Any]) -> bytes:
     return b"".join(
-        bytes([len(octets(name))]) + octets(name) + encode_value(value)
-        for name, value in headers.items()
+        _name(name) + encode_value(value) for name, value in headers.items()
     )
+
+
+def _name(name: str) -> bytes:
+    return bytes([len(octets(name))]) + octets(name)

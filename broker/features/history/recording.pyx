@@ -8,6 +8,7 @@ call as the message to its queues, so that both are part of one round.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcpy
 
 from broker.features.history.book cimport Book, FULL, HEADERS, OFF, add_places
 from broker.kernel cimport clock
@@ -25,7 +26,6 @@ cdef extern from "<string.h>" nogil:
 
 cdef enum:
     HEADERS_FLAG = 1 << 13
-    BYTES_FIELD = 25             # name, type and value of x-history-bytes
 
 cdef enum:
     ROUTED = 0                   # places in `fields`
@@ -81,7 +81,8 @@ cdef class ChannelRecording(Recording):
         if self.level == OFF or book.stream is None:
             return 0
         kept = message[0]
-        if memmem(message.properties, message.properties_length, b"x-history-", 10) != NULL:
+        if (message.properties_length > 2 and load16(message.properties) & HEADERS_FLAG and memmem(
+                message.properties, message.properties_length, b"x-history-", 10) != NULL):
             own = without_ours(message.properties[:message.properties_length])
             kept.properties = <const uint8_t*> <char*> own
             kept.properties_length = <uint32_t> len(own)
@@ -95,7 +96,8 @@ cdef class ChannelRecording(Recording):
             kept.body_length = 0
         book.records += 1
         book.record_bytes += kept.body_length
-        return book.stream.publish(&kept, False)
+        return book.stream.publish_noting(
+            &kept, False, message.properties, message.properties_length)
 
     def keep(self, Exchange exchange, bytes name, bytes routing_key, bytes properties, bytes body,
              tuple targets, int answer) -> int:
@@ -107,15 +109,16 @@ cdef class ChannelRecording(Recording):
         return self.record(&message, exchange, targets, answer)
 
     cdef int put_headers(self, Message* message, bytes fields) except -1:
-        """Replaces the properties by ones with these headers and x-history-bytes in front, which
-        live in `out`."""
+        """Replaces the properties by ones with these headers in front, the last of which is
+        x-history-bytes; they live in `out`."""
         cdef Buffer out = self.out
         cdef const uint8_t* properties = message.properties
         cdef const uint8_t* place = header_place(properties, message.properties_length)
         cdef const uint8_t* rest = place
         cdef uint32_t own = 0
-        cdef uint32_t added = <uint32_t> len(fields) + BYTES_FIELD
-        cdef size_t table, before
+        cdef uint32_t added = <uint32_t> len(fields)
+        cdef size_t before, left
+        cdef uint8_t* p
         if place == NULL:
             return 0
         if header_table(properties, message.properties_length) != NULL:
@@ -123,23 +126,22 @@ cdef class ChannelRecording(Recording):
             rest = place + 4
         elif load16(properties) & HEADERS_FLAG:
             return 0
+        before = place - properties
+        left = message.properties_length - (rest - properties)
         out.length = 0
-        out.room(message.properties_length + 4 + added)
-        out.add(properties, place - properties)
-        store16(out.data, load16(properties) | HEADERS_FLAG)
-        table = out.length
-        out.room(4)
-        out.length += 4
-        out.add(<const uint8_t*> <char*> fields, len(fields))
-        out.add(b"\x0fx-history-bytesl", 17)
-        store64(out.room(8), message.body_length)
-        out.length += 8
+        p = out.room(message.properties_length + 4 + added)
+        memcpy(p, properties, before)
+        store16(p, load16(properties) | HEADERS_FLAG)
+        memcpy(p + before + 4, <const char*> fields, added)
+        store64(p + before + added - 4, message.body_length)
+        out.length = before + 4 + added
         if self.places is not None:
-            before = out.length
             add_places(out, self.places)
-            added += <uint32_t> (out.length - before)
-        store32(out.data + table, own + added)
-        out.add(rest, properties + message.properties_length - rest)
+            added = <uint32_t> (out.length - before - 4)
+        p = out.room(left)
+        memcpy(p, rest, left)
+        out.length += left
+        store32(out.data + before, own + added)
         message.properties = out.data
         message.properties_length = <uint32_t> out.length
         return 0

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 ARGUMENT = "x-stream-index"
 
+LEAST_BYTES = 2 << 20
+"""New messages of one vhost that a further step within a round is worth."""
+
 
 class StreamIndexes(Feature):
     """The indexes of the vhosts that have streams with an index, or had some."""
@@ -97,14 +100,17 @@ class StreamIndexes(Feature):
                 index.give_up_objects()
                 yield index.remove
         going = [index for _, index in self.all()]
+        least = 0
         while going:
             for index in list(going):
-                step = index.next_step()
+                step = index.next_step(least)
                 if step is not None:
                     yield step
                 if step is None or index.problem:
                     # What fails is tried again with the next round.
                     going.remove(index)
+            # Less than this waits for the next round: each step has a price of its own.
+            least = LEAST_BYTES
 
     def stop(self, now_ms: int) -> None:
         for _, index in self.all():

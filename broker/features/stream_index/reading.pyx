@@ -190,6 +190,7 @@ cdef class KeyReader:
         self.items = 0
         with nogil:
             state = self.go_through(file, row, start, length, incarnation, segment)
+            file.link()
         return state
 
     cdef int go_through(self, Unsealed file, uint32_t row, const uint8_t* data, size_t length,

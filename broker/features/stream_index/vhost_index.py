@@ -158,18 +158,18 @@ class VHostIndex:
         """Whether a step is under way."""
         return self._is_busy
 
-    def next_step(self) -> Callable[[], None] | None:
-        """What is to be done next, for a thread; None: nothing, or a step is under way. On the
-        loop."""
+    def next_step(self, least: int = 0) -> Callable[[], None] | None:
+        """What is to be done next, for a thread; None: nothing, less than `least` bytes to read, or
+        a step is under way. On the loop."""
         if self._is_busy or self._is_closed:
             return None
-        step = self._open if not self._is_open else self._wanted_step()
+        step = self._open if not self._is_open else self._wanted_step(least)
         if step is not None:
             self._is_busy = True
             return partial(self._carry_out, step)
         return None
 
-    def _wanted_step(self) -> Callable[[], None] | None:
+    def _wanted_step(self, least: int) -> Callable[[], None] | None:
         self._doubt_copies()
         if any(queue.retention.tier for queue, _ in self._streams.values()):
             self._uploads.begin(self._host.config.stream_index_local_max)
@@ -186,8 +186,9 @@ class VHostIndex:
         is_due = time.monotonic() >= self._expiry
         gone, self._gone = self._gone, set()
         uploads = self._uploads.take()
+        is_worth = sum(part.end - part.position for part in parts) >= max(1, least)
         if not (
-            parts
+            is_worth
             or is_due
             or gone
             or uploads

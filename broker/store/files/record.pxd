@@ -68,9 +68,15 @@ cdef inline uint32_t record_bytes(Message* message) noexcept nogil:
 
 cdef inline void record_put(uint8_t* place, Message* message) noexcept nogil:
     """Writes one record without its check, which the writing thread adds."""
+    record_put_behind(place, message, NULL, 0)
+
+
+cdef inline void record_put_behind(uint8_t* place, Message* message, const uint8_t* first,
+                                   uint32_t first_length) noexcept nogil:
+    """As `record_put`, with bytes in front of the properties."""
     cdef RecordHead* head = <RecordHead*> place
     cdef uint8_t* p = place + RECORD_FIXED
-    head.length = record_bytes(message) - 4
+    head.length = record_bytes(message) + first_length - 4
     head.check = 0
     head.timestamp = message.timestamp
     head.flags = message.flags
@@ -85,6 +91,9 @@ cdef inline void record_put(uint8_t* place, Message* message) noexcept nogil:
     p += message.exchange_length
     memcpy(p, message.routing_key, message.routing_key_length)
     p += message.routing_key_length
+    if first_length:
+        memcpy(p, first, first_length)
+        p += first_length
     memcpy(p, message.properties, message.properties_length)
     p += message.properties_length
     memcpy(p, message.reference if message.flags & BODY_IS_REFERENCE else message.body,

@@ -16,6 +16,17 @@ from broker.store.keys.layout cimport (
 from broker.store.keys.unsealed cimport Unsealed
 
 
+cdef extern from * nogil:
+    """
+    #define FETCH(place) __builtin_prefetch((place), 1)
+    """
+    void FETCH(const void* place)
+
+
+cdef enum:
+    AHEAD = 8                    # items whose places are on their way from memory
+
+
 cdef uint32_t pages_for(uint64_t size) noexcept nogil:
     return <uint32_t> ((size + PAGE - 1) // PAGE)
 
@@ -70,27 +81,38 @@ cdef uint32_t used_slots(Unsealed source) noexcept nogil:
 
 
 cdef void put_arrays(Unsealed source, CompactedHead* head, uint8_t* data) noexcept nogil:
-    """The arrays in the order of their slots, each as its chain is, with its checksum."""
+    """The arrays in the order of their slots, the newest item first, each with its checksum. Chains
+    are not followed: each of their items would wait for memory. Lengths are counted first, and then
+    the items go to their places, which are fetched from memory ahead."""
     cdef uint32_t* slots = <uint32_t*> (data + head.slots_at)
-    cdef uint8_t* place = data + head.arrays_at
-    cdef uint8_t* start
-    cdef const Item* item
-    cdef uint32_t slot, at
-    for slot in range(source.slot_count):
-        at = source.slots[slot]
-        if not at:
-            continue
-        start = place
-        while at:
-            item = &source.items[at - 1]
-            memcpy(place, item, sizeof(CompactItem))
-            place += sizeof(CompactItem)
-            at = item.previous
-        (<uint32_t*> place)[0] = crc32c_of(
-            place_seed(head.file_id, slot, 1), start, place - start)
-        place += CHECK_BYTES
-        slots[2 * slot] = <uint32_t> (start - data)
-        slots[2 * slot + 1] = <uint32_t> (place - start)
+    cdef uint64_t mask = source.slot_count - 1
+    cdef const Item* items = source.items
+    cdef uint32_t place = head.arrays_at
+    cdef uint32_t count = source.count
+    cdef uint32_t* slot
+    cdef uint8_t* array
+    cdef uint32_t i
+    for i in range(count):
+        slots[2 * (items[i].hash & mask) + 1] += sizeof(CompactItem)
+    for i in range(source.slot_count):
+        if slots[2 * i + 1]:
+            slots[2 * i] = place
+            place += slots[2 * i + 1] + CHECK_BYTES
+    for i in range(count, 0, -1):
+        if i > 2 * AHEAD:
+            FETCH(&slots[2 * (items[i - 1 - 2 * AHEAD].hash & mask)])
+            FETCH(data + slots[2 * (items[i - 1 - AHEAD].hash & mask)])
+        slot = &slots[2 * (items[i - 1].hash & mask)]
+        memcpy(data + slot[0], &items[i - 1], sizeof(CompactItem))
+        slot[0] += sizeof(CompactItem)
+    for i in range(source.slot_count):
+        slot = &slots[2 * i]
+        if slot[1]:
+            slot[0] -= slot[1]
+            array = data + slot[0]
+            (<uint32_t*> (array + slot[1]))[0] = crc32c_of(
+                place_seed(head.file_id, i, 1), array, slot[1])
+            slot[1] += CHECK_BYTES
 
 
 cdef void put_filter(Unsealed source, CompactedHead* head, uint8_t* data) noexcept nogil:

@@ -28,6 +28,7 @@ cdef class Unsealed:
     cdef uint32_t row_count
     cdef uint32_t changed_count
     cdef uint32_t batches
+    cdef uint32_t linked                 # items that are found
     cdef bint has_begun
     cdef dict numbers                    # incarnation -> row
     cdef list incarnations
@@ -35,7 +36,7 @@ cdef class Unsealed:
 
     cdef bint add(self, uint64_t hash, uint32_t row, uint32_t segment, uint32_t position,
                   uint32_t size, int64_t time) noexcept nogil
-    cdef void link(self, uint32_t index) noexcept nogil
+    cdef void link(self) noexcept nogil
     cdef void touch(self, uint32_t row) noexcept nogil
     cdef void advance(self, uint32_t row, uint32_t segment, uint32_t position,
                       int64_t time) noexcept nogil

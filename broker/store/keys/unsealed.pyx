@@ -31,9 +31,15 @@ cdef extern from * nogil:
     """
     #define SHOW_SLOT(slot, value) __atomic_store_n((slot), (value), __ATOMIC_RELEASE)
     #define SEEN_SLOT(slot) __atomic_load_n((slot), __ATOMIC_ACQUIRE)
+    #define FETCH(place) __builtin_prefetch((place), 1)
     """
     void SHOW_SLOT(uint32_t* slot, uint32_t value)
     uint32_t SEEN_SLOT(const uint32_t* slot)
+    void FETCH(const void* place)
+
+
+cdef enum:
+    AHEAD = 8                            # items whose slots are on their way from memory
 
 
 cdef class Unsealed:
@@ -129,7 +135,7 @@ cdef class Unsealed:
 
     cdef bint add(self, uint64_t hash, uint32_t row, uint32_t segment, uint32_t position,
                   uint32_t size, int64_t time) noexcept nogil:
-        """Adds an item. False: the file is full."""
+        """Adds an item, which is found after `link`. False: the file is full."""
         cdef Item* item
         cdef StreamRow* stream = &self.table[row]
         if self.count == self.capacity:
@@ -156,16 +162,24 @@ cdef class Unsealed:
             stream.last_segment = segment
         stream.items += 1
         self.touch(row)
-        self.link(self.count)
         self.count += 1
         return True
 
-    cdef void link(self, uint32_t index) noexcept nogil:
-        """Puts a complete item at the head of its slot's chain, where others see it."""
-        cdef Item* item = &self.items[index]
-        cdef uint32_t* slot = &self.slots[item.hash & (self.slot_count - 1)]
-        item.previous = slot[0]
-        SHOW_SLOT(slot, index + 1)
+    cdef void link(self) noexcept nogil:
+        """Puts the items that were added since the last call at the heads of their slots' chains,
+        where others see them. Slots lie far apart: those of the next items are fetched from memory
+        meanwhile."""
+        cdef uint64_t mask = self.slot_count - 1
+        cdef Item* item
+        cdef uint32_t* slot
+        while self.linked < self.count:
+            if self.linked + AHEAD < self.count:
+                FETCH(&self.slots[self.items[self.linked + AHEAD].hash & mask])
+            item = &self.items[self.linked]
+            slot = &self.slots[item.hash & mask]
+            item.previous = slot[0]
+            self.linked += 1
+            SHOW_SLOT(slot, self.linked)
 
     cdef void advance(self, uint32_t row, uint32_t segment, uint32_t position,
                       int64_t time) noexcept nogil:
@@ -182,8 +196,10 @@ cdef class Unsealed:
 
     def put(self, uint64_t hash, uint32_t row, uint32_t segment, uint32_t position, uint32_t size,
             int64_t time) -> bool:
-        """As `add`, for Python."""
-        return self.add(hash, row, segment, position, size, time)
+        """As `add` and `link`, for Python."""
+        cdef bint is_added = self.add(hash, row, segment, position, size, time)
+        self.link()
+        return is_added
 
     def pass_by(self, uint32_t row, uint32_t segment, uint32_t position, int64_t time) -> None:
         """As `advance`, for Python."""
@@ -304,7 +320,7 @@ cdef class Unsealed:
         cdef const BatchHead* head = <const BatchHead*> place
         cdef const BatchRow* row = <const BatchRow*> (place + sizeof(BatchHead))
         cdef size_t size
-        cdef uint32_t i, _each
+        cdef uint32_t _each
         if available < sizeof(BatchHead) or head.magic != BATCH_MAGIC:
             return 0
         size = (sizeof(BatchHead) + <size_t> head.rows * sizeof(BatchRow)
@@ -321,9 +337,8 @@ cdef class Unsealed:
             self.table[row.number] = row.row
             row += 1
         memcpy(self.items + self.count, row, <size_t> head.items * sizeof(Item))
-        for i in range(head.items):
-            self.link(self.count + i)
         self.count += head.items
+        self.link()
         self.first_ms = head.first_ms
         self.last_ms = head.last_ms
         self.batches += 1

@@ -1,6 +1,5 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from broker.kernel.buffer cimport Buffer
 from broker.kernel.message cimport Message
 from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
@@ -46,7 +45,6 @@ cdef class StreamStore(Dirty):
     cdef list condemned                      # summaries of segments that go at the next sync
     cdef uint32_t reads                      # cursors that wait for the reader thread
     cdef set reading_cursors                 # kept alive meanwhile
-    cdef Buffer stamped
     cdef public object listed                # TierList: segments in an object store; None: none yet
     cdef readonly uint64_t tiered_segments   # of the summaries, those that an object holds
     cdef readonly uint64_t tiered_bytes
@@ -55,6 +53,8 @@ cdef class StreamStore(Dirty):
     cdef public object tier                  # fetches them, told of their end; None: no tiers here
 
     cdef int append(self, Message* message) except -1
+    cdef int append_noting(self, Message* message, const uint8_t* noted,
+                           uint32_t noted_length) except -1
     cdef int roll(self) except -1
     cdef int ask(self) except -1
     cdef int keep_offset(self, TrackedOffset tracked, uint64_t offset) except -1

@@ -22,7 +22,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, strdup
 
-from broker.kernel.buffer cimport Buffer, store64
+from broker.kernel.buffer cimport store64
 from broker.kernel.message cimport EXPIRES, Message, PERSISTENT
 from broker.store.commit.contracts cimport Dirty
 from broker.store.files.disk cimport file_free, file_new
@@ -31,7 +31,7 @@ from broker.store.files.io_thread cimport (
     Round, STAGE_REMOVE, STAGE_WRITE, round_add, round_new,
 )
 from broker.store.files.record cimport (
-    HEADER_BYTES, MARK, OFFSET_BYTES, record_bytes, record_put,
+    HEADER_BYTES, MARK, OFFSET_BYTES, record_bytes, record_put_behind,
 )
 from broker.store.log.segments cimport Block, QueueDirectory, Segment, Segments, TAIL_FULL
 from broker.store.streams.cold cimport ColdFile
@@ -62,7 +62,6 @@ cdef class StreamStore(Dirty):
         self.metas_in_flight = []
         self.condemned = []
         self.reading_cursors = set()
-        self.stamped = Buffer()
         self.own_segment_size = segment_size
         self.note_message = NULL
 
@@ -86,8 +85,14 @@ cdef class StreamStore(Dirty):
 
     cdef int append(self, Message* message) except -1:
         """Stores one message, or a mark, at the end."""
+        return self.append_noting(message, message.properties, message.properties_length)
+
+    cdef int append_noting(self, Message* message, const uint8_t* noted,
+                           uint32_t noted_length) except -1:
+        """As `append`; the summary notes the filter values that these properties have: those of the
+        message itself where the broker has put others in front."""
         cdef Message record = message[0]
-        cdef uint8_t* p
+        cdef uint8_t offset[OFFSET_BYTES]
         cdef uint32_t length
         cdef Segments segments = self.segments
         cdef Segment* segment = segments.active
@@ -98,13 +103,8 @@ cdef class StreamStore(Dirty):
         if record.timestamp < self.last_timestamp:
             record.timestamp = self.last_timestamp
         self.last_timestamp = record.timestamp
-        self.stamped.length = 0
-        p = self.stamped.room(OFFSET_BYTES + message.properties_length)
-        store64(p, self.next_offset)
-        memcpy(p + OFFSET_BYTES, message.properties, message.properties_length)
-        record.properties = p
-        record.properties_length = message.properties_length + OFFSET_BYTES
-        length = record_bytes(&record)
+        store64(offset, self.next_offset)
+        length = record_bytes(&record) + OFFSET_BYTES
         if segment == NULL or (segment.count > 0
                                and segment.length + <uint64_t> length > full):
             self.roll()
@@ -112,7 +112,7 @@ cdef class StreamStore(Dirty):
         tail = segments.tail
         if tail == NULL or tail.length + length > tail.capacity or tail.length >= TAIL_FULL:
             tail = segments.room_for(length)
-        record_put(tail.data + tail.length, &record)
+        record_put_behind(tail.data + tail.length, &record, offset, OFFSET_BYTES)
         tail.length += length
         tail.count += 1
         if record.flags & MARK:
@@ -123,7 +123,7 @@ cdef class StreamStore(Dirty):
             self.newest.add(self.next_offset, record.timestamp, segment.length, length,
                             record.body_length)
             if self.note_message != NULL:
-                self.note_message(self.newest, message.properties, message.properties_length)
+                self.note_message(self.newest, noted, noted_length)
             self.next_offset += 1
             self.total += 1
             self.total_bytes += record.body_length
