@@ -6,7 +6,7 @@ in which each row lists what is not zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ PAIR_PX = 88
 """What a value with the one before takes at least."""
 PHONE = 7
 """So many columns are shown on a small screen."""
+SECOND_MS = 1_000
 _PADDING_PX = 14
 _LETTER_PX = 7.2
 _LEAST_PX = {"time": 150, "text": 92, "bytes": 60, "ms": 66, "money": 84, "number": 58, "count": 48}
@@ -40,10 +41,11 @@ class Layout:
     listed: tuple[Column, ...]
 
     @classmethod
-    def of(cls, columns: tuple[Column, ...]) -> Layout:
+    def of(cls, columns: tuple[Column, ...], hidden: Collection[str] = ()) -> Layout:
+        """`hidden`: names of columns that are not shown at all."""
         names = {column.name for column in columns}
         pairs = {each + BEFORE for each in names}
-        single = [column for column in columns if column.name not in pairs]
+        single = [one for one in columns if one.name not in pairs and one.name not in hidden]
         widths = [_width(column, column.name + BEFORE in names) for column in single]
         if sum(widths) <= ROOM_PX:
             return cls(columns, tuple(single), ())
@@ -118,12 +120,14 @@ def written(column: Column, value: Any) -> str:
         return figures.UNKNOWN
     if column.kind == "money":
         return figures.money(value)
+    if column.kind == "time":
+        return moment(value)
     if column.kind == "ms":
-        return figures.duration(value / 1000)
+        return f"{value} ms" if abs(value) < SECOND_MS else figures.duration(value / SECOND_MS)
     if column.kind == "bytes":
         return figures.size(value)
     if column.kind == "number":
-        return f"{value:,.1f}"
+        return _fraction(column, value)
     return figures.count(value) if column.kind == "count" else str(value)
 
 
@@ -133,8 +137,16 @@ def exact(column: Column, value: Any) -> str:
         return ""
     if column.kind == "money":
         return amount(value)
-    unit = {"bytes": " bytes", "ms": " ms"}.get(column.kind, "")
+    if column.kind == "time":
+        return figures.moment(value)
+    unit = {"bytes": " bytes", "ms": " ms"}.get(column.kind, f" {column.unit}".rstrip())
     return f"{value:,}{unit}"
+
+
+def _fraction(column: Column, value: float) -> str:
+    if column.unit == "bytes":
+        return figures.size(value)
+    return f"{value:+,.1f} %" if column.unit == "%" else f"{value:,.1f}"
 
 
 def _classes(column: Column, place: int) -> str:

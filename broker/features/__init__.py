@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.features.interface import Feature
 
-NAMES = (
+NAMES: tuple[str, ...] = (
     "usage",
     "delayed",
     "dedup",

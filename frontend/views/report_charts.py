@@ -21,7 +21,7 @@ FORMATS = {"count": figures.count, "bytes": figures.size, "money": figures.money
 def charts(report: Report, result: Result, view: View, where: Where, wanted: str) -> dict[str, Any]:
     """What the page draws of all rows that match; `wanted` names the column, if there is such."""
     by = charted.measure(view, wanted)
-    if by is None:
+    if by is None or report.wants_disk:  # the disk is one object
         return {}
     told = charted.totals(result, view, by, where)
     if not told:

@@ -199,6 +199,7 @@ def _state(
         "may_run": request.user.is_monitoring,
         "spark": standing.spark if request.user.is_monitoring else None,
         "is_administrator": request.user.is_administrator,
+        "sees_all": request.user.is_monitoring,
     }
 
 
@@ -230,7 +231,7 @@ def _result(
     page = min(_page(request), page_count)
     first = (page - 1) * ROWS_A_PAGE
     shown = result.page(where, first, ROWS_A_PAGE)
-    layout = Layout.of(view.columns)
+    layout = Layout.of(view.columns, ("vhost",) if report.wants_disk else ())
     names = (*PARAMETERS, "vhost", "q", "measure", "top", "sort")
     query = {name: request.GET[name] for name in names if request.GET.get(name)}
     return {
@@ -249,7 +250,7 @@ def _result(
         "previous_url": _address(request, query, page - 1) if page > 1 else "",
         "next_url": _address(request, query, page + 1) if page < page_count else "",
         "forecast": forecast(result, view, where, run.ended_at or run.asked_at),
-        "history": None if report.charges else _history(result, view, where),
+        "history": _history(result, view, where) if report.by_time else None,
         **charts(report, result, view, where, request.GET.get("measure", "")),
     }
 

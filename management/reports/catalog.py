@@ -57,7 +57,9 @@ def _changed(
         for column in columns
     )
     pairs = tuple(column for pair in zip(columns, before, strict=True) for column in pair)
-    change = Column("change", "number", "Change", "messages in, in percent of the period before")
+    change = Column(
+        "change", "number", "Change", "messages in, in percent of the period before", unit="%"
+    )
     named = texts(keys, title)
     order = ("-messages_in", "-messages_out", *(column.name for column in named))
     return View(name, title, keys, (*named, change, *pairs), order, keys[-1][0])
@@ -254,9 +256,15 @@ def _growth(name: str, title: str, keys: tuple[tuple[str, str], ...]) -> View:
     columns = (
         Column("days", "count", "Days", "days, or hours, that the trend is drawn through"),
         Column("held_bytes", "bytes", "Held", "bytes held on average on the last of these days"),
-        Column("growth", "number", "Growth a day", "bytes a day, by a straight line through all"),
-        Column("growth_low", "number", "At least", f"bytes a day, {band}"),
-        Column("growth_high", "number", "At most", f"bytes a day, {band}"),
+        Column(
+            "growth",
+            "number",
+            "Growth a day",
+            "bytes a day, by a straight line through all",
+            unit="bytes",
+        ),
+        Column("growth_low", "number", "At least", f"bytes a day, {band}", unit="bytes"),
+        Column("growth_high", "number", "At most", f"bytes a day, {band}", unit="bytes"),
         Column("expected", "bytes", f"In {AHEAD_DAYS} days", "bytes held then, by the same line"),
         Column("expected_low", "bytes", f"In {AHEAD_DAYS} days at least", band),
         Column("expected_high", "bytes", f"In {AHEAD_DAYS} days at most", band),
@@ -295,9 +303,27 @@ DISK = Report(
                 Column("days", "count", "Days", "days, or hours, that the trend is drawn through"),
                 Column("held_bytes", "bytes", "Held", "bytes held on the last of these days"),
                 Column("free", "bytes", "Free", "on the disk of the data directory, at the run"),
-                Column("growth", "number", "Growth a day", "bytes a day, by a straight line"),
-                Column("growth_low", "number", "At least", "bytes a day, with 95 % probability"),
-                Column("growth_high", "number", "At most", "bytes a day, with 95 % probability"),
+                Column(
+                    "growth",
+                    "number",
+                    "Growth a day",
+                    "bytes a day, by a straight line",
+                    unit="bytes",
+                ),
+                Column(
+                    "growth_low",
+                    "number",
+                    "At least",
+                    "bytes a day, with 95 % probability",
+                    unit="bytes",
+                ),
+                Column(
+                    "growth_high",
+                    "number",
+                    "At most",
+                    "bytes a day, with 95 % probability",
+                    unit="bytes",
+                ),
                 Column(
                     "full_at",
                     "time",

@@ -14,10 +14,10 @@ class Column:
     """One column of a result: its key in files, what kind of value it holds, its heading, its help.
 
     `time` is a moment (in JSON and CSV an ISO 8601 UTC text), `count`, `bytes` and `ms` are
-    integers, `number` has a fraction, `money` is an integer of millionths of the currency (in JSON
-    and CSV a decimal text). Where a value has no meaning (the time to drain a queue that
-    does not drain) it is null. A column that is summed from the usage tables names their columns in
-    `of`, the kind of rows they are of, and whether they add up or the greatest counts.
+    integers, `number` has a fraction and may have a `unit`, `money` is an integer of millionths of
+    the currency (in JSON and CSV a decimal text). Where a value has no meaning (the time to drain a
+    queue that does not drain) it is null. A column that is summed from the usage tables names their
+    columns in `of`, the kind of rows they are of, and whether they add up or the greatest counts.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Column:
     of: tuple[str, ...] = ()
     rows: Rows = "queue"
     merge: Literal["sum", "max"] = "sum"
+    unit: Literal["", "bytes", "%"] = ""
 
 
 DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")

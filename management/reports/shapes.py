@@ -27,6 +27,12 @@ class View:
     grains: tuple[Grain, ...] = ()
 
     @property
+    def plural(self) -> str:
+        """What several of its objects are called."""
+        title = self.title.lower()
+        return f"{title[:-1]}ies" if title.endswith("y") else f"{title}s"
+
+    @property
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 

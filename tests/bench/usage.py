@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from management.reports.tables import Tables, Written
 NOW = datetime(2026, 11, 21, 12, 10, tzinfo=UTC)
 SPARK = "local[2]"
 LINES_AN_HOUR = 360
+JAVA = "java"
 WHOLE_DAYS = "????-??-??.*.parquet"
 
 
@@ -196,9 +197,12 @@ def _tree(pid: int) -> list[int]:
     return found
 
 
-def measured(name: str, step: str, usage: Path) -> None:
-    """Run one step of this module in a process of its own and print what it cost."""
-    command = [sys.executable, "-m", "tests.bench.usage", "--step", step, "--usage", str(usage)]
+def measured(name: str, step: str, usage: Path, first: Sequence[str] = ()) -> None:
+    """Run one step of this module in a process of its own, which the command `first` may begin, and
+    print what it cost.
+    """
+    module = ["-m", "tests.bench.usage", "--step", step, "--usage", str(usage)]
+    command = [*first, sys.executable, *module]
     with (usage / f"{step}.log").open("wb") as log:
         cost = Cost(subprocess.Popen(command, stdout=log, stderr=log))
     failed = "" if cost.status == 0 else f"  FAILED, see {usage / f'{step}.log'}"
@@ -212,7 +216,14 @@ def _session(usage: Path, large: bool) -> Any:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     options = {"spark.driver.memory": "512m"}
-    return open_session(SPARK, options, None, scratch, scratch / "java", large=large)[0]
+    return open_session(SPARK, options, None, scratch, usage / JAVA, large=large)[0]
+
+
+def step_archive(usage: Path) -> None:
+    """The archive of Spark's classes, which the steps after it use, as all runs but the first."""
+    from management.reports import class_archive_maker
+
+    class_archive_maker.main(usage / JAVA, None)
 
 
 def _intake(usage: Path) -> Any:
@@ -414,6 +425,7 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "year": step_year,
     "duckdb": step_duckdb,
     "pyarrow": step_pyarrow,
+    "archive": step_archive,
 }
 
 
@@ -434,6 +446,7 @@ def main() -> None:
     parser.add_argument("--written", action="store_true", help="new hours are a broker's")
     parser.add_argument("--only", default="", help="steps, comma-separated")
     parser.add_argument("--usage", type=Path, help="keep the data here, and use what is there")
+    parser.add_argument("--realtime", action="store_true", help="before all other programs (chrt)")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step:
@@ -447,6 +460,7 @@ def main() -> None:
     print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     rebuilt = f"rebuild {options.days} days into days and months"
     names = {
+        "archive": "the archive of Spark's classes",
         "rebuild": rebuilt,
         "begin": "report: a month, with results kept by the day",
         "schedule": "run with one new hour, and that report anew",
@@ -465,7 +479,7 @@ def main() -> None:
             hour = NOW.replace(minute=0) - timedelta(hours=number + 1)
             path = (written_hour if options.written else make_hour)(usage, options.queues, hour)
             print(f"an hour of the feed: {path.stat().st_size / 1e6:.0f} MB", flush=True)
-        measured(names[step], step, usage)
+        measured(names[step], step, usage, ("chrt", "-f", "5") if options.realtime else ())
     at_rest(usage)
     if options.usage is None:
         shutil.rmtree(usage)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from management.reports.catalog import REPORTS
+from management.reports.gaps import Gap
 from management.reports.measures import Column
 from management.reports.runs import RESULT, Runs
 from management.reports.shapes import Report, View
@@ -54,6 +55,7 @@ def _write(runs: Runs, report: Report, view: View) -> dict[str, str]:
     columns = {column.name: _values(column, now) for column in view.columns}
     pyarrow.parquet.write_table(pa.table(columns), place / "part-0.parquet")
     run.state, run.started_at, run.ended_at = "done", now, now + 4_200
+    run.gaps = [Gap(now - 7_200_000, now - 7_150_000, "unclean")]
     run.rows_read, run.rows_unreadable, run.rows_written = 123_456, 0, ROWS
     runs.write(run)
     return query

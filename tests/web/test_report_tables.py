@@ -16,7 +16,7 @@ import pika
 import pytest
 from playwright.sync_api import Page, expect
 
-from frontend.report_cells import Layout
+from frontend.report_cells import Layout, exact, written
 from frontend.views.report_charts import page_of
 from management.reports.catalog import REPORTS
 from management.reports.measures import Column
@@ -53,6 +53,25 @@ def test_no_report_is_wider_than_a_window_of_1280_pixels(page: Page, addresses: 
         if over > 0:
             wide.append((address, over))
     assert wide == []
+
+
+def test_no_report_with_a_gap_is_wider_than_a_phone(page: Page, addresses: list[str]) -> None:
+    page.set_viewport_size({"width": 375, "height": 800})
+    for address in addresses:
+        page.goto(address, wait_until="domcontentloaded")
+        expect(page.locator(".sentence")).to_contain_text(
+            re.compile(r"Counts are missing from .+ to")
+        )
+        assert page.evaluate("document.documentElement.scrollWidth") == 375, address
+
+
+def test_the_report_of_the_disk_has_no_empty_virtual_host_and_no_filter(
+    page: Page, addresses: list[str]
+) -> None:
+    page.goto("/reports/disk", wait_until="domcontentloaded")
+    headings = page.locator("table.report thead th")
+    expect(headings.first).to_have_text("Days")
+    expect(page.get_by_role("search").get_by_role("button", name="Show")).to_have_count(0)
 
 
 def test_a_click_on_a_heading_sorts_the_table_and_its_files(
@@ -200,3 +219,30 @@ def test_what_does_not_fit_is_listed_where_it_is_not_zero() -> None:
 
 def test_hostile_text_in_a_result_is_text() -> None:
     assert "<img" not in Layout.of((NAME, IN)).row((HOSTILE, 1))
+
+
+def test_times_in_the_list_of_a_row_are_moments() -> None:
+    many = tuple(Column(f"c{place}", "count", f"Counter{place}") for place in range(30))
+    last = Column("last", "time", "Last hour")
+    row = Layout.of((NAME, *many, last)).row(("orders", *([0] * 30), 1_795_456_800_000))
+    assert "Last hour</span> <time" in row and "2026-11-23 18:00:00 UTC" in row
+
+
+def test_less_than_a_second_is_told_in_milliseconds() -> None:
+    column = Column("p50", "ms", "p50")
+    assert [written(column, value) for value in (0, 7, 999, 1_500)] == [
+        "0 ms", "7 ms", "999 ms", "1.5 s",
+    ]  # fmt: skip
+
+
+def test_fractions_have_their_unit() -> None:
+    growth = Column("growth", "number", "Growth a day", unit="bytes")
+    change = Column("change", "number", "Change", unit="%")
+    assert written(growth, 86_397_846.7) == "82.4 MiB" and written(growth, -2048.0) == "-2 KiB"
+    assert exact(growth, 86_397_846.7) == "86,397,846.7 bytes"
+    assert [written(change, value) for value in (13.71, -4.0)] == ["+13.7 %", "-4.0 %"]
+
+
+def test_objects_of_a_report_have_a_plural() -> None:
+    titles = {view.title: view.plural for one in REPORTS.values() for view in one.views}
+    assert titles["Client library"] == "client libraries" and titles["Queue"] == "queues"
