@@ -46,6 +46,9 @@ INSTALLING = VENV / "leveret-reports.installing"
 """A file that is locked while the packages of reports are installed. The reports process looks at
 it: runs wait until then (`management/reports/installing.py`)."""
 
+INSTALLED = VENV / "leveret-installed.json"
+INSTALLED_LOCK = threading.Lock()
+
 EX_UNAVAILABLE = 69
 EX_OSERR = 71
 LINE_SECONDS = 5.0
@@ -88,11 +91,16 @@ def set_up(goal: str) -> None:
     install_system_packages(goal)
     create_virtual_environment()
     progress = Progress()
-    install_packages([TO_COMPILE], progress)
     folders = ["broker", "tests"] if goal == "test" else ["broker"]
+
+    def compile_with_its_packages() -> None:
+        install_packages([TO_COMPILE], progress, "build packages")
+        compile_modules(folders, progress)
+
+    # No package is in both sets (`tools/lock.py`), so that two pips may work in one environment.
     side_by_side(
-        lambda: install_packages(LOCKS[goal], progress),
-        lambda: compile_modules(folders, progress),
+        lambda: install_packages(LOCKS[goal], progress, "packages"),
+        compile_with_its_packages,
     )
     if goal == "test":
         compile_planted_faults()
@@ -245,18 +253,24 @@ def create_virtual_environment() -> None:
     run([[sys.executable, "-m", "venv", *clear, str(VENV)]], None, "python3-venv may be missing")
 
 
-def install_packages(names: list[str], progress: Progress) -> None:
-    """Install what the lock files name, once per content of the lock files."""
-    stamp = VENV / "leveret-installed.json"
+def installed_packages() -> dict[str, str]:
+    """Lock file -> the fingerprint of its content when its packages were installed."""
     try:
-        installed = json.loads(stamp.read_text())
+        installed = json.loads(INSTALLED.read_text())
     except (OSError, ValueError):
-        installed = {}
+        return {}
+    return installed if isinstance(installed, dict) else {}
+
+
+def install_packages(names: list[str], progress: Progress, step: str) -> None:
+    """Install what the lock files name, once per content of the lock files."""
     wanted = {name: fingerprint(ROOT / name) for name in names}
+    installed = installed_packages()
     if all(installed.get(name) == value for name, value in wanted.items()):
         return
     pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
-    pip += ["--disable-pip-version-check", "--require-hashes"]
+    # Not byte-compiled: Python does it when it first imports a module, and most are never imported.
+    pip += ["--no-compile", "--disable-pip-version-check", "--require-hashes"]
     for name in names:
         pip += ["--requirement", str(ROOT / name)]
     count = sum((ROOT / name).read_text().count("==") for name in names)
@@ -267,17 +281,18 @@ def install_packages(names: list[str], progress: Progress) -> None:
         nonlocal found, fetched
         if line.startswith(("Collecting ", "Requirement already satisfied: ")):
             found += 1
-            progress.note("packages", f"{found} of {count} fetched")
+            progress.note(step, f"{found} of {count} fetched")
         elif line.startswith("Installing collected packages"):
             fetched = time.monotonic()
-            progress.note("packages", f"{count} are installed")
+            progress.note(step, f"{count} are installed")
 
     watch(pip, on_line, "is the package index within reach? pip's own settings are used")
-    stamp.write_text(json.dumps({**installed, **wanted}, indent=1) + "\n")
+    with INSTALLED_LOCK:
+        INSTALLED.write_text(json.dumps({**installed_packages(), **wanted}, indent=1) + "\n")
     ended = time.monotonic()
     progress.end(
-        "packages",
-        f"{count} Python packages: downloaded in {fetched - started:.0f} s, "
+        step,
+        f"{count} Python {step}: downloaded in {fetched - started:.0f} s, "
         f"installed in {ended - fetched:.0f} s",
     )
 
@@ -288,7 +303,7 @@ def install_reports_quietly() -> None:
     with INSTALLING.open("w") as mark:
         fcntl.flock(mark, fcntl.LOCK_EX)
         try:
-            install_packages([REPORTS], Progress())
+            install_packages([REPORTS], Progress(), "packages")
         finally:
             INSTALLING.unlink(missing_ok=True)
 
