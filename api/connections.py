@@ -28,7 +28,7 @@ async def list_connections_of_user(request: HttpRequest, user: str, query: Query
 
 @router.delete("/connections/username/{seg:user}", response={204: None})
 async def close_connections_of_user(request: HttpRequest, user: str) -> HttpResponse:
-    """Close all connections of a user; the header `X-Reason` is told to the clients."""
+    """Close all connections of a user; the clients get the header `X-Reason` as reason."""
     await ask(request, "connection.close_user", user=user, reason=_reason(request))
     return done()
 
@@ -41,7 +41,7 @@ async def get_connection(request: HttpRequest, name: str, query: Query[SampleQue
 
 @router.delete("/connections/{seg:name}", response={204: None})
 async def close_connection(request: HttpRequest, name: str) -> HttpResponse:
-    """Close a connection; the header `X-Reason` is told to the client."""
+    """Close a connection; the client gets the header `X-Reason` as reason."""
     await ask(request, "connection.close", name=name, reason=_reason(request))
     return done()
 

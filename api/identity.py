@@ -35,7 +35,7 @@ class ForeignOrigin(Exception):
 
 class BasicOrSession(HttpBasicAuth):
     """Sets `request.user`. Raises `BrokerError` for credentials that the broker refuses, and for a
-    user without the tag: before a body is read, so that its faults are told only to who may send
+    user without the tag: before a body is read, so that its faults are shown only to who may send
     one. The broker asks for the tag again, as its table of verbs says."""
 
     def __init__(self, tag: Tag = "management") -> None:

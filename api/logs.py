@@ -54,7 +54,7 @@ async def live_log(request: HttpRequest, query: Query[LiveQuery]) -> HttpRespons
         raise BrokerError(503, "busy", f"the live log has {LOG_READERS_MAX} readers already")
     last = request.headers.get("Last-Event-ID", "")
     after = int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else query.after
-    # Refusals are told before the stream begins.
+    # Refusals are answered before the stream begins.
     first = await ask(request, "log", after=after, level=query.level)
     return StreamingHttpResponse(
         _events(request, first, after, query.level),
@@ -70,7 +70,7 @@ async def _events(
     than the log misses lines; no more than the kept ones wait for it."""
     global _readers
     if _readers >= LOG_READERS_MAX:
-        # Others began while this one was being let in: the client asks again, and is told.
+        # Others began while this one was admitted: the client tries again and gets the error.
         return
     _readers += 1
     over = SessionEnd(getattr(request, "login", None))

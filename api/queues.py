@@ -101,7 +101,7 @@ async def purge_queue(request: HttpRequest, vhost: str, name: str) -> HttpRespon
 
 @router.put("/queues/{seg:vhost}/{seg:name}/pause", response={204: None})
 async def pause_queue(request: HttpRequest, vhost: str, name: str) -> HttpResponse:
-    """Stop deliveries to consumers and to `basic.get`. Publishing goes on, and a durable queue is
+    """Stop deliveries to consumers and to `basic.get`. Publishing continues, and a durable queue is
     still paused after a restart."""
     await ask(request, "queue.pause", vhost=vhost, name=name)
     return done()

@@ -113,7 +113,7 @@ class PlanBody(Schema):
 
 @router.get("/reports/{seg:name}/plans")
 async def get_plans(request: HttpRequest, name: str) -> Any:
-    """The plans of a report: schedules of their own, and who is told of the result. Only an
+    """The plans of a report: schedules of their own, and who gets a notice of the result. Only an
     administrator sees them: addresses may hold secrets."""
     require_administrator(request.user)
     return await _at_desk("plans", name)
@@ -151,9 +151,9 @@ async def get_run(
 ) -> Any:
     """The record of a run; with `.json`, `.csv` or `.parquet` behind its id, its result. The id
     `latest` is the newest run with the default parameters that has one. With `.log`, the end of
-    what Spark printed. `vhost`, `q` (part of a queue's name) and `top` (so many objects with the
-    greatest sums of `measure`) choose rows, `sort` and `sort_reverse` (as in lists) order them;
-    with `page`, JSON holds one page of `page_size` rows."""
+    what Spark printed. `vhost`, `q` (part of a queue's name) and `top` (a number: the objects
+    with the greatest sums of `measure`) choose rows, `sort` and `sort_reverse` (as in lists)
+    order them; with `page`, JSON holds one page of `page_size` rows."""
     vhosts = await visible_vhosts(request.user)
     run_id, _, form = run.partition(".")
     record = await _at_desk("find", name, run_id)

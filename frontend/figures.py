@@ -90,7 +90,7 @@ def duration(seconds: float | None) -> str:
 
 
 def money(millionths: int | None) -> str:
-    """An amount in millionths of a currency, rounded to hundredths; what is less is said so."""
+    """An amount in millionths of a currency, rounded to hundredths; less than one is shown so."""
     if millionths is None:
         return UNKNOWN
     if 0 < abs(millionths) < 5_000:

@@ -25,7 +25,7 @@ LISTED_PX = 190
 PAIR_PX = 88
 """What a value with the one before takes at least."""
 PHONE = 7
-"""So many columns are shown on a small screen."""
+"""The columns that a small screen shows."""
 SECOND_MS = 1_000
 _PADDING_PX = 14
 _LETTER_PX = 7.2

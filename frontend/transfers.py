@@ -169,10 +169,10 @@ async def pause(request: HttpRequest) -> str:
 
 
 async def resume(request: HttpRequest) -> str:
-    """The transfer whose button was pressed goes on; what to say."""
+    """Resumes the transfer whose button was pressed; returns the notice."""
     id = _number(request)
     await ask(request, "transfer.resume", id=id)
-    return f"Transfer {id} goes on."
+    return f"Transfer {id} continues."
 
 
 async def of_queue(request: HttpRequest, vhost: str, name: str) -> dict[str, Any]:

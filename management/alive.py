@@ -38,7 +38,7 @@ def _touch(file: Path) -> None:
 
 
 class Watch:
-    """What the supervisor knows of one process."""
+    """The supervisor's state of one process."""
 
     def __init__(self) -> None:
         self._seen: int | None = None

@@ -185,7 +185,7 @@ class Pace:
         self.said = self.began
 
     def copied(self, count: int) -> None:
-        """So many bytes more were copied; waits if that was too fast."""
+        """`size` bytes more were copied; waits if that was too fast."""
         self.done += count
         now = time.monotonic()
         if self.rate and (early := self.began + self.done / self.rate - now) > 0:

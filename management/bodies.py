@@ -101,7 +101,7 @@ class Body:
             await self._send(message)
         elif message["type"] == "http.response.start":
             if self._expects and not self._held:
-                # It may send the body or not: what would come next cannot be told from it.
+                # It may send the body or not: what comes next cannot be derived from it.
                 self._is_given_up = True
             if self._is_given_up or self._announced is None or self._announced > BODY_MAX:
                 # Told before it is done: a client that learned it only from the end of the
@@ -172,7 +172,7 @@ class Body:
             ) from None
         if message["type"] != "http.request":
             self._changed.set()
-            # Django ends this task when it hears of it.
+            # Django ends this task when it gets the disconnect.
             await asyncio.Event().wait()
         data: bytes = message.get("body", b"")
         pace.came(len(data))
@@ -215,7 +215,7 @@ class _Pace:
         return self._until - time.monotonic()
 
     def came(self, size: int) -> None:
-        """So many bytes came. Those that came fast do not make up for a pause later."""
+        """`size` bytes came. Those that came fast do not make up for a pause later."""
         self._until = min(self._until + size / self._rate, time.monotonic() + self._grace_s)
 
 

@@ -20,7 +20,7 @@ SMALL = 1024
 """Answers with fewer bytes stay as they are: they fit into one packet anyway."""
 
 LARGE = 64 * 1024
-"""From so many bytes on, compression runs off the event loop: it takes about 1 ms."""
+"""From this number of bytes on, compression runs off the event loop: it takes about 1 ms."""
 
 AS_IT_IS = ("text/event-stream", "image/", "font/", "application/gzip", "application/zip")
 """Starts of media types that are compressed already, or whose parts must not wait."""

@@ -5,9 +5,9 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 
-from management.request_user import NOBODY
+from management.request_user import ANONYMOUS
 
 
 def page(request: HttpRequest) -> dict[str, Any]:
     """`user`: who is signed in. `build`: the name of this build of the static files."""
-    return {"user": getattr(request, "user", NOBODY), "build": settings.STATIC_BUILD}
+    return {"user": getattr(request, "user", ANONYMOUS), "build": settings.STATIC_BUILD}

@@ -1,7 +1,7 @@
 """The cookies of a request, read in linear time: only those that this appliance sets itself.
 
 Python's own parser takes quadratic time for a value with many backslashes before 3.11.10 and
-3.12.6 (CVE-2024-7592), and a request carries its cookies before anybody has signed in. None of
+3.12.6 (CVE-2024-7592), and a request carries its cookies before a user has signed in. None of
 our values needs quotes or escapes, so none are undone here.
 """
 

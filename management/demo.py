@@ -199,7 +199,7 @@ def till(shop: Shop) -> Callable[[BlockingChannel], None]:
             amount = sum(item["count"] for item in order["items"]) * 1250
             payment = {"order": order["order"], "cents": amount}
         except (ValueError, KeyError, TypeError):
-            # Anybody may publish to the shop, from the console for example.
+            # Any client may publish to the shop, from the console for example.
             channel.basic_reject(method.delivery_tag, requeue=False)
             shop.count("rejected")
             return

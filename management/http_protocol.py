@@ -90,7 +90,7 @@ def _keep_little(sock: socket.socket) -> None:
 
 
 class HeldFlow(FlowControl):
-    """Reads nothing while it is held, whoever wants to."""
+    """Reads nothing while it is held, also when `resume_reading` is called."""
 
     is_held = False
 

@@ -64,7 +64,7 @@ def link(view_name: str, *names: Any, **named: Any) -> str:
 
 @lru_cache(maxsize=128)
 def _around(view_name: str, count: int) -> list[str]:
-    """The parts of a view's path around so many segments: Django takes 30 µs to find them."""
+    """The parts of a view's path around `count` segments: Django takes 30 µs to find them."""
     return reverse(view_name, args=[_PLACE] * count).split(_PLACE)
 
 

@@ -46,7 +46,7 @@ def peer_of(scope: Scope) -> str:
     IPv4 addresses that arrive on an IPv6 socket are given in their own form. With trusted proxies
     configured this is the address the nearest trusted proxy vouches for; `UNKNOWN` if that is one
     of this machine: the default user may sign in from here, and only a socket shows who is here.
-    A shovel sends from here what somebody elsewhere may have written: it is `UNKNOWN`, too.
+    A shovel sends from here what a client elsewhere may have written: it is `UNKNOWN`, too.
     """
     client = scope.get("client")
     if not client or not client[0]:

@@ -17,7 +17,7 @@ _AGAIN_AFTER_S = 0.05
 
 def give_way(steps: int) -> None:
     """Puts this thread, the threads and processes it will start, and its session if it has one of
-    its own, so many steps behind. To go further behind takes no right."""
+    its own, this number of nice steps lower. Lowering a priority needs no privilege."""
     if steps:
         with contextlib.suppress(OSError):
             os.nice(steps)

@@ -33,7 +33,7 @@ TUNE = b"\x01" + struct.pack(">HH", 10, 30)
 def proxy_header(scope: Scope) -> bytes:
     """PROXY protocol version 2 for the browser's peer and our own address (PROXY, section 2.2).
 
-    A peer that is no IP address is told as LOCAL without addresses.
+    A peer that is no IP address is sent as LOCAL without addresses.
     """
     try:
         source = ipaddress.ip_address(peer_of(scope))

@@ -34,4 +34,4 @@ class User:
         return has_tag(self.tags, "policymaker")
 
 
-NOBODY = User("")
+ANONYMOUS = User("")

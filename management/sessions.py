@@ -26,7 +26,7 @@ from management.broker_client import BrokerError, Push
 from management.cookies import cookies_of
 from management.middleware import Middleware
 from management.paths import Application, Receive, Scope, Send
-from management.request_user import NOBODY, User
+from management.request_user import ANONYMOUS, User
 from management.websocket_protocol import signed_in
 
 log = logging.getLogger(__name__)
@@ -87,9 +87,9 @@ class Sessions:
         self._watchers: dict[Login, set[Callable[[], None]]] = {}
 
     async def user_of(self, login: Login | None) -> User:
-        """The session's user, or `NOBODY` when it is over. Raises `BrokerError` when away."""
+        """The session's user, or `ANONYMOUS` when it is over. Raises `BrokerError` when away."""
         if login is None:
-            return NOBODY
+            return ANONYMOUS
         user = self._standing.get(login)
         if user is not None and login.expires_at > time.time() * 1000:
             return user
@@ -97,7 +97,7 @@ class Sessions:
             "session.valid", user=login.name, epoch=login.epoch, session_id=login.session_id
         )
         if not answer["valid"]:
-            return NOBODY
+            return ANONYMOUS
         user = User(login.name, tuple(answer["tags"]))
         if self._listening:
             if len(self._standing) >= REMEMBERED_AT_MOST:
@@ -160,7 +160,7 @@ class Sessions:
                 user = await self.user_of(login)
             except BrokerError:
                 return
-            if user is NOBODY:
+            if user is ANONYMOUS:
                 self._tell(login.__eq__)
 
     def _forget(self, over: Callable[[Login], bool]) -> None:
@@ -191,7 +191,7 @@ class SessionMiddleware(Middleware):
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         login = read_cookie(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
-        request.login, request.user = None, NOBODY
+        request.login, request.user = None, ANONYMOUS
         if login is not None:
             try:
                 user = await SESSIONS.user_of(login)
@@ -240,7 +240,7 @@ class SessionEnd:
 
     async def check(self) -> None:
         """Raises SessionOver if the session has ended already, BrokerError when away."""
-        if self._login is not None and await SESSIONS.user_of(self._login) is NOBODY:
+        if self._login is not None and await SESSIONS.user_of(self._login) is ANONYMOUS:
             raise SessionOver
 
     async def unless(self, future: asyncio.Future[Any]) -> Any:

@@ -8,7 +8,7 @@ from django.conf import settings
 
 
 class Room:
-    """So many bytes at a time: `most()` for all holders together, `most_of_one()` for each.
+    """A limit of bytes at a time: `most()` for all holders together, `most_of_one()` for each.
 
     A holder is the name of a user, or the address of a client that has not signed in.
     """
@@ -20,7 +20,7 @@ class Room:
         self.taken = 0
 
     def take(self, holder: str, size: int) -> bool:
-        """Whether there was room for so many bytes more."""
+        """Whether there was room for `size` bytes more."""
         held = self._held.get(holder, 0) + size
         if held > self._most_of_one() or self.taken + size > self._most():
             return False

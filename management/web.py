@@ -149,7 +149,7 @@ def _server(config: "Config", name: str) -> _Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        # Who uses a connection until the last moment that it was told of finds it open.
+        # A client that uses a connection until the announced end finds it open.
         headers=[("keep-alive", f"timeout={config.http_keep_alive:g}")],
         timeout_keep_alive=config.http_keep_alive + KEPT_LONGER_S,  # type: ignore[arg-type]
         backlog=config.tcp_backlog,

@@ -41,7 +41,7 @@ SIGNED_IN = "leveret.signed_in"
 """Extension of a WebSocket's scope: a function of the longest message from now on, in bytes; None
 leaves it as it is."""
 WAITING_BYTES = 64 * 1024
-"""With so many bytes that the application has not taken, nothing more is taken apart."""
+"""With this number of bytes that the application has not taken, no more frames are parsed."""
 WAITING_MESSAGES = 4
 CLOSE_PATIENCE_S = 10.0
 
@@ -258,7 +258,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         self._refuse(Excess(REASON), CloseCode.TRY_AGAIN_LATER)
 
     def _refuse(self, excess: Excess, code: CloseCode = CloseCode.POLICY_VIOLATION) -> None:
-        """Closes for a reason that the peer is told, and does not wait for its answer."""
+        """Closes with a reason for the peer, and does not wait for its answer."""
         log.info("WebSocket of %s ended: %s", self.client, excess)
         self._intake.clear()
         if self.handshake_complete and not self.close_sent:

@@ -1,5 +1,5 @@
-"""What the children of the supervisor that work for the broker have in common: they end when they
-are told to, and read the settings again when those may have changed."""
+"""What the children of the supervisor that work for the broker have in common: they end on
+SIGTERM, and read the settings again when those may have changed."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Worker:
         waiting.cancel()
 
     async def work(self, *works: Coroutine[Any, Any, None]) -> None:
-        """Runs them until it is told to end; raises what one of them failed with. The supervisor
-        restarts it if it hangs meanwhile."""
+        """Runs them until a signal ends the process; raises what one of them failed with. The
+        supervisor restarts it if it hangs meanwhile."""
         pulse = asyncio.create_task(alive.beat(alive.file_of(self.config.run_dir, self._name)))
         tasks = [asyncio.create_task(each) for each in works]
         await self.until_told(*tasks)

@@ -29,9 +29,9 @@ network. `management/broker_client.py` is a client for asyncio.
 
 ## Frames
 
-A frame is a 32-bit big-endian length and so many bytes of [msgpack](https://msgpack.org), at most
-{schema.FRAME_MAX // 1024 // 1024} MiB. Requests of one connection run side by side and are answered
-as they finish.
+A frame is a 32-bit big-endian length and that number of bytes of
+[msgpack](https://msgpack.org), at most {schema.FRAME_MAX // 1024 // 1024} MiB. Requests of one
+connection run side by side and are answered as they finish.
 
 | Frame | Map |
 |---|---|

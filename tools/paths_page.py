@@ -20,9 +20,9 @@ Every path below the data directory has a class, which says what becomes of it w
 directory follows this one:
 
 - **replicated**: what the appliance is. All of it passes the store's own functions
-  (`broker/store/files/disk.pyx`), whose observer (`observer.pyx`) is told of every operation, syncs
-  and truncations included, with its bytes, one at a time and numbered without a hole. What was
-  told, carried out again in that order, makes the same files (`tests/crash/test_observer.py`).
+  (`broker/store/files/disk.pyx`), whose observer (`observer.pyx`) sees every operation, syncs
+  and truncations included, with its bytes, one at a time and numbered without a hole. These
+  operations, carried out again in that order, make the same files (`tests/crash/test_observer.py`).
   Files that the reports process makes are finished below `run/`; the broker brings them into their
   place, and removes old ones, in slices of 256 KiB (`files.carry` of the
   [control socket](../control-socket.md)).

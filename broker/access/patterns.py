@@ -57,8 +57,8 @@ class Pattern:
     RE2 has no lookaround, but one form of it is in many RabbitMQ set-ups, `^(?!amq\\.).*`: what
     stands first must not begin the name. It is taken apart into two patterns.
 
-    `steps` is the number of instructions of the compiled program: a match takes at most so many for
-    each octet of the name, about 6 ns each.
+    `steps` is the number of instructions of the compiled program: a match takes at most that
+    number for each octet of the name, about 6 ns each.
     One that is stored already (`is_stored`) may take more memory than one that is set or sent.
     """
 

@@ -3,8 +3,9 @@
 Wrong passwords are counted for each pair of user and address, and for each address alone, where the
 limit is far higher. A pair from which the user was let in lately is trusted: it is never made to
 wait, so that neither a shared address nor a client with an old password keeps the rightful one
-away. What a trusted pair tries is still bounded: so many at a time are verified, and beyond the
-rate of an address each one in full, since comparing it with a remembered one would be a fast guess.
+away. What a trusted pair tries is still bounded: a limited number is verified at a time, and
+beyond the rate of an address each one in full, since comparing it with a remembered one would be a
+fast guess.
 """
 
 from __future__ import annotations
@@ -153,8 +154,8 @@ class Throttle:
         self._trusted_pairs -= len(self._trusted.pop(user, ()))
 
     def is_flooded(self, user: str, address: str) -> bool:
-        """Whether a trusted pair sees so many wrong passwords that each try has to be verified in
-        full."""
+        """Whether a trusted pair sends wrong passwords at such a rate that each try has to be
+        verified in full."""
         tries = self._pairs.get((user, address))
         if tries is None:
             return False

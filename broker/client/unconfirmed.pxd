@@ -9,7 +9,7 @@ cdef class Unconfirmed:
     cdef readonly uint64_t count  # published and not settled
     cdef readonly uint64_t acked
     cdef readonly uint64_t nacked
-    cdef readonly list refused    # sequence numbers that were nacked; whoever reads clears it
+    cdef readonly list refused    # sequence numbers that were nacked; the reader clears it
     cdef Histogram histogram
     cdef uint8_t* settled         # a ring of flags
     cdef int64_t* sent_ns         # a ring of times, if there is a histogram

@@ -43,7 +43,7 @@ ABOUT = frozenset(
 
 DEPTH_MAX = 64
 ROW_DEPTH_MAX = DEPTH_MAX + 2
-"""A row, and in it a member of so many levels."""
+"""A row with a member of the greatest depth."""
 _AT_ONCE = 200
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 

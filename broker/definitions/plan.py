@@ -144,9 +144,9 @@ class Plan:
         return False
 
     def check_room(self, kind: str, vhost: str, there: int, most: int) -> None:
-        """Counts one more object of a kind, such as `queues`, where there are so many already.
-        Raises ValueError where the settings allow no more: before anything is changed, since to
-        take back so many would hold up the loop."""
+        """Counts one more object of a kind, such as `queues`, where there are `there` already.
+        Raises ValueError where the settings allow no more: before anything is changed, since
+        removing them again would block the event loop."""
         count = self._more[kind, vhost] = self._more.get((kind, vhost), 0) + 1
         if there + count > most:
             raise ValueError(

@@ -47,7 +47,7 @@ def check_amqp(
 
 
 def no_certificate(name: str) -> str:
-    """What is said of a name that the settings do not have."""
+    """The error for a name that is not in the settings."""
     return (
         f"there is no certificate '{name[:100]}': files are named by the setting"
         " bridges_certificates, not by a path"

@@ -13,7 +13,7 @@ GONE_KEPT = 5000
 
 
 class News:
-    """Each thing stands where it changed last, so that one which changes all the time is told
+    """Things in the order of their last change, so that one which changes all the time is sent
     once. `version` begins at the time of the start: that of an earlier process is none of ours."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class News:
         self._tell(key)
         self._gone[key] = None
         if len(self._gone) > GONE_KEPT:
-            # Who knows less than half of these ends is told everything anew.
+            # A reader that has seen less than half of these ends gets everything again.
             for old in list(self._gone)[: GONE_KEPT // 2]:
                 self._whole_since = max(self._whole_since, self._at.pop(old))
                 del self._gone[old]

@@ -21,7 +21,7 @@ class Reported:
         self.history: list[dict[str, Any]] = []
         self.report: ShovelReport
         self.told_of: dict[str, str] = {}
-        """On whose behalf it runs, as the process was told."""
+        """The user on whose behalf it runs, as the process got it."""
         self._vhost = vhost
         self._name = name
         self.begin()

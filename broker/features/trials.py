@@ -1,4 +1,4 @@
-"""Definitions that somebody wants tried by the process `bridges`: shovels and upstreams."""
+"""Definitions that a user wants tried by the process `bridges`: shovels and upstreams."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Answer = Callable[[list[Any]], None]
 
 
 class Trials:
-    """Those of one kind that wait for their answers. `changed` and `ended` are told the number of
-    one that is new, or that nobody waits for any more."""
+    """Those of one kind that wait for their answers. `changed` and `ended` are called with the
+    number of a new one, and of one whose caller has left."""
 
     def __init__(self, changed: Callable[[str], None], ended: Callable[[str], None]) -> None:
         self._changed = changed
@@ -31,7 +31,7 @@ class Trials:
         return found[0] if found is not None else {"id": int(id), "gone": True}
 
     def end(self, id: int) -> None:
-        """Nobody waits for it any more."""
+        """The caller does not wait for it any more."""
         if self._waiting.pop(id, None) is not None:
             self._ended(str(id))
 

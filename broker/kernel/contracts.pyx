@@ -76,7 +76,7 @@ cdef class Confirmer:
         raise NotImplementedError
 
     cdef int more_parts(self, uint64_t tag, int parts) except -1:
-        """A publish has so many more answers to come."""
+        """A publish waits for `parts` more answers."""
         raise NotImplementedError
 
 

@@ -99,7 +99,7 @@ static uint32_t crc32c_product(uint32_t a, uint32_t b) {
     return product;
 }
 
-/* What the state of a CRC, not inverted, becomes behind so many zero bytes. */
+/* What the state of a CRC, not inverted, becomes behind that number of zero bytes. */
 static inline uint32_t crc32c_shift(uint32_t state, uint32_t zeros) {
     for (int digit = 0; zeros; digit++, zeros >>= CRC32C_DIGIT)
         if (zeros & ((1 << CRC32C_DIGIT) - 1))

@@ -126,7 +126,7 @@ cdef class Ledger:
         cdef uint64_t middle
         if tag >= self.next or low == high:
             return high
-        # No two entries have the same tag, so that behind this one are no more than so many.
+        # No two entries have the same tag: at most `next - tag` entries follow this one.
         if self.next - tag < high - low:
             low = high - (self.next - tag)
         if self.is_dense:

@@ -46,7 +46,7 @@ cdef class Reading:
         self.seen = now
 
     cpdef void delivered(self, uint32_t count, uint64_t room) noexcept:
-        """A queue has delivered and has more; its consumers have room for so many messages, 0 for
+        """A queue has delivered and has more; its consumers can take `room` more messages, 0 for
         any number."""
         if room:
             self.turnover += <uint64_t> count * 1000 // room

@@ -4,7 +4,7 @@ from broker.kernel.contracts cimport Exchange, Queue
 from broker.kernel.message cimport Message, Place
 
 
-# What happened to a message of a queue, as an `Observer` is told. The first four are the reasons of
+# What happened to a message of a queue, as an `Observer` gets it. The first four are the reasons of
 # `broker.queues.dying`, in their order; what goes without acknowledgement is one more. The names
 # are in `broker.schema.message_history`.
 cpdef enum:

@@ -30,7 +30,7 @@ NOT_RECORDING = Recorder()
 
 
 cdef class Observer:
-    """Is told what happens to the messages of one queue. Places are those of the queue's store; a
+    """Gets each event of the messages of one queue. Places are those of the queue's store; a
     place of 0 is that of a message which was never stored."""
 
     cdef int took(self, Queue queue, Message* message) except -1:

@@ -30,7 +30,7 @@ cdef class WideDict:
     """Maps as a dict does. Not to be changed while it is iterated over."""
 
     def __init__(self, dict first=None):
-        """`first` becomes the first part: nobody else may change it."""
+        """`first` becomes the first part: no other code may change it."""
         self.only = first if first is not None else {}
         self.count = len(self.only)
 

@@ -29,12 +29,12 @@ YOUNG, MIDDLE, OLD = 350, 1, 1
 """Thresholds of `gc.set_threshold`: at most 350 x 2 x 2 objects come to those a walk has kept."""
 LONG_WALK_S, LONG_IN_ANY_CASE_S = 0.002, 0.005
 KEPT_MIN = 2_500
-"""What a walk kept is frozen if it took so much CPU time and kept so many objects, so that the next
-one is short. Fewer can take long, too, as a list of a million does: then it has to be longer, and
-not because of what it gave back. What is frozen and then refers to itself stays, and on a busy
-machine every walk takes 2 ms."""
+"""The objects that a collection kept are frozen if it took this CPU time and kept this number of
+objects, so that the next one is short. Fewer can take long, too, as a list of a million does: then
+it has to be longer, and not because of what it gave back. What is frozen and then refers to itself
+stays, and on a busy machine every collection takes 2 ms."""
 LOOK_EVERY_S = 60.0
-# A process that took less of a core than this, so many seconds in a row, serves hardly anybody.
+# A process that used less of a core than this share, for this number of seconds, is idle.
 IDLE_SHARE, IDLE_S = 0.03, 5
 # The allocator's lists are locked meanwhile, and pages given back are taken again by the next load.
 GIVE_BACK_EVERY_S = 10

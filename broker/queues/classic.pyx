@@ -721,8 +721,8 @@ cdef class ClassicQueue(DeclaredQueue):
     # -- purging -----------------------------------------------------------------------------------
 
     def purge_part(self, uint32_t most) -> int:
-        """Settles so many of the ready messages that came back, where nobody has to be told.
-        Returns how many; 0 means that `purge` takes a moment only."""
+        """Settles up to `most` of the ready messages that came back, if no publisher waits for an
+        ack. Returns how many; 0 means that `purge` takes a moment only."""
         cdef uint64_t octets
         if self.store is None or self.confirms.holds or self.deleted:
             return 0

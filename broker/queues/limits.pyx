@@ -64,7 +64,7 @@ cdef class Limits:
         return features
 
     cdef bint are_exceeded(self, int64_t count, int64_t size) noexcept:
-        """Whether so many ready messages, with bodies of this size together, are too many."""
+        """Whether this number of ready messages, with bodies of this size, exceeds a limit."""
         return (self.max_length >= 0 and count > self.max_length
                 or self.max_length_bytes >= 0 and size > self.max_length_bytes)
 

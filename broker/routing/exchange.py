@@ -83,7 +83,7 @@ class BoundExchange(Exchange):
         self.duplicates: Any = None
         """Remembers message ids: `identity(listed)`, `drops(identity)`, `remember`, `forget`."""
         self.watcher: Any = None
-        """Is told of each binding that comes or goes: `changed(binding, is_there)`."""
+        """Called for each binding that is added or removed: `changed(binding, is_there)`."""
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:

@@ -19,13 +19,13 @@ from broker.settings.bounds import RING_WEIGHT_MAX
 # Points on the ring for each unit of weight. A share's standard deviation is about a tenth of the
 # share with 96, and falls with the square root of their number.
 RING_POINTS = 96
-# Each unit of weight costs the ring so many places of about 100 bytes, and binding it 40
+# Places that a unit of weight takes in the ring, each of about 100 bytes; binding it takes 40
 # microseconds.
 JUMP_WEIGHT_MAX = 2**32 - 1
 
 _POINTS_PER_DIGEST = 8
 _RUN = 512
-# Fewer than one in so many are put in one by one.
+# Fewer new ones than this part of all are inserted one by one.
 _MANY_OF = 16
 
 

@@ -24,10 +24,11 @@ Place = tuple[str, Any]
 boolean is no number here."""
 
 WIDE = 1024
-"""So many values of one header are kept in a `WideDict`."""
+"""From this number on, the values of one header are kept in a `WideDict`."""
 
 FEW = 64
-"""So many values are looked at when the dearest one goes; of more their costs are kept in order."""
+"""Up to this number of values all are compared when the dearest one is removed; of more, the costs
+are kept in order."""
 
 PRESENT = None
 """The header has to be there, or its value cannot be looked up (a list or a table)."""
@@ -209,7 +210,7 @@ class HeaderIndex:
                 del self._headers[name]
 
     def _change(self, header: _Header, value: Any, bucket: _Bucket, more: int) -> None:
-        """So many comparisons come to one of a header's values."""
+        """Adds `more` comparisons to the cost of one of a header's values."""
         if more == 0:
             return
         before, most = bucket.comparisons, header.most

@@ -24,7 +24,7 @@ cdef class EdgeTable:
     cdef uint64_t used
     cdef Edge* old_edges         # before it grew; what was taken from it since leads to NONE
     cdef uint64_t old_mask
-    cdef uint64_t old_moved      # so many of its places have moved
+    cdef uint64_t old_moved      # how many of its places have moved
 
     cdef inline int32_t find(self, uint64_t key) noexcept:
         """The child, or NONE."""

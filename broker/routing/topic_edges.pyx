@@ -78,8 +78,8 @@ cdef class EdgeTable:
         return 0
 
     cdef void move(self, uint64_t count) noexcept:
-        """Moves the next so many places of the table before. What has moved is left standing there,
-        so that what lies behind it is found; the table it moved to is asked first."""
+        """Moves the next `count` places of the previous table. The moved entries stay there, so
+        that entries behind them are found; the new table is searched first."""
         cdef Edge* edge
         while count and self.old_moved <= self.old_mask:
             edge = self.old_edges + self.old_moved

@@ -622,7 +622,7 @@ class QueueResume(Arguments):
 class QueueGet(Arguments):
     """Takes messages from the head, of a paused queue too; the two `requeue_true` modes put them
     back. `truncate` cuts
-    each body to so many bytes; `payload_bytes` is its whole length all the same."""
+    each body to that number of bytes; `payload_bytes` is its whole length all the same."""
 
     vhost: str
     name: str
@@ -959,8 +959,8 @@ class ConnectionCloseUser(Arguments):
 
 @verb("consumer.cancel", "management", "own", "{}", changes=True)
 class ConsumerCancel(Arguments):
-    """Cancels a consumer, of one's own connection or as administrator; the client is told if it
-    can understand it. What it holds stays with its channel until it is settled."""
+    """Cancels a consumer, of one's own connection or as administrator; the client gets a notice if
+    it can understand it. What it holds stays with its channel until it is settled."""
 
     vhost: str
     connection: str

@@ -83,8 +83,8 @@ class LoginRefused(HardError):
 
 
 class FrameError(HardError):
-    """501. `lost_sync` means that the byte stream cannot be read on: TCP is dropped after the close
-    is told."""
+    """501. `lost_sync` means that the byte stream cannot be read on: TCP is dropped after
+    connection.close has been sent."""
 
     reply_code, name = 501, "FRAME_ERROR"
 

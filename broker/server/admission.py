@@ -1,4 +1,4 @@
-"""How many sockets of clients the broker holds: never so many that the store cannot open a file.
+"""How many sockets of clients the broker holds: few enough that the store can still open files.
 
 Descriptors are numbered from the lowest free one, so the number of a new socket says how near the
 limit is. The store's share and a reserve stay free; who comes after that is hung up on at once, and

@@ -441,7 +441,7 @@ class Broker(SignIn):
         return self.exit_status
 
     async def stop(self) -> None:
-        """Clean stop: every client is told, everything is written and synced."""
+        """Clean stop: every client gets connection.close, everything is written and synced."""
         self.stopping = True
         log.info("stopping")
         self.service.listeners.stop_accepting()
@@ -487,7 +487,7 @@ def _facts(connection: Connection) -> dict[str, Any]:
 
 
 def main(config: Config) -> int:
-    """Runs the broker until it is told to stop. Returns the exit status; a failed start is one line
+    """Runs the broker until a signal stops it. Returns the exit status; a failed start is one line
     on standard error."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -139,7 +139,7 @@ ACCEPTED_AT_ONCE = 16
 
 
 def let_wait(server: asyncio.Server, backlog: int) -> None:
-    """So many connections may wait to be accepted by a server that was opened with
+    """Sets how many connections may wait to be accepted by a server that was opened with
     `ACCEPTED_AT_ONCE` as its backlog, which is how many asyncio takes in a turn."""
     for listener in server.sockets:
         with socket.socket(fileno=os.dup(listener.fileno())) as same:
@@ -147,8 +147,9 @@ def let_wait(server: asyncio.Server, backlog: int) -> None:
 
 
 def set_options(sock: Any, keepalive: tuple[int, ...], send_timeout: float) -> None:
-    """No delay; questions to a silent peer: after seconds, each seconds, so many, the system's own
-    if empty; and the end of a connection whose peer takes nothing for `send_timeout` seconds."""
+    """No delay; keepalive probes to a silent peer: seconds before the first, seconds between them
+    and their number, the system's own if empty; and the end of a connection whose peer takes
+    nothing for `send_timeout` seconds."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(send_timeout * 1000))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 async def prepared(broker: Broker, count: int) -> list[int]:
-    """Incarnation ids of so many new vhosts, with their directories on disk. Raises OSError."""
+    """Incarnation ids of `count` new vhosts, with their directories on disk. Raises OSError."""
     if not count:
         return []
     owned = [directory for feature in broker.features for directory in feature.directories]

@@ -101,7 +101,7 @@ class SignIn:
             raise NotAllowed(self.service.refusal)
 
     def _is_from_here(self, connection: Connection) -> bool:
-        """Whether the client is on this machine, and not a bridge on behalf of somebody elsewhere;
+        """Whether the client is on this machine, and not a bridge on behalf of a user elsewhere;
         an address that a proxy tells never is."""
         return (
             not connection.proxied

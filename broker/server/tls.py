@@ -32,7 +32,7 @@ RECORD_MAX = 16 * 1024
 
 
 class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
-    """One accepted socket. `inner` is told of the connection when the handshake is over."""
+    """One accepted socket. `inner` gets `connection_made` when the handshake is over."""
 
     __slots__ = (
         "_broker",

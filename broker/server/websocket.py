@@ -45,7 +45,7 @@ TICK_S = 1.0
 REQUEST_END = b"\r\n\r\n"
 
 _quiet = logging.getLogger(f"{__name__}.protocol")
-_quiet.setLevel(logging.CRITICAL)  # handshakes that fail are anybody's noise
+_quiet.setLevel(logging.CRITICAL)  # a failed handshake is no fault of the broker
 
 
 class WebSocketListener:

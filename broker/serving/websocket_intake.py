@@ -23,7 +23,7 @@ TURN_S = 0.001
 
 
 class Excess(Exception):
-    """A client sent more than it may; the text is the reason it is told."""
+    """A client sent more than it may; the text is the reason it gets."""
 
 
 class Allowance:

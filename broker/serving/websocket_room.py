@@ -55,7 +55,7 @@ class Hold:
         """Whether nothing more may be taken for now."""
 
     def set(self, size: int, who: str, *, is_held_back: bool) -> None:
-        """The connection of this user or address holds so many bytes now. `is_held_back`: what
+        """The connection of this user or address holds `size` bytes now. `is_held_back`: what
         takes its messages does not, at present; that time is not counted as the client's."""
         if size <= COUNTED_FROM:
             size = 0

@@ -119,7 +119,7 @@ FIXED = (
     Fixed(
         "bytes of one message of a live page",
         LIVE_REQUEST_MAX,
-        "as many as the keys of so many rows with long names need",
+        "enough for the keys of all rows of a page with long names",
     ),
     Fixed(
         "bytes that each WebSocket frame counts before login, besides its own",

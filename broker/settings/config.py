@@ -323,8 +323,8 @@ class Config:
         "amqp",
         (60, 10, 3),
         "keepalive",
-        "a silent TCP peer is asked after so many seconds, then each so many, and given up after"
-        " so many questions; 0 for the system's own",
+        "keepalive of TCP: seconds of silence before the first probe, seconds between probes,"
+        " probes without an answer before the connection is closed; 0 for the system's own",
         reload=True,
     )
     proxy_protocol_sources: tuple[str, ...] = setting(
@@ -861,8 +861,8 @@ class Config:
         "queues",
         32 * 1024 * 1024,
         "size",
-        "events of histories are given up, and counted, while so many bytes of messages wait to be"
-        " written (history-events)",
+        "events of histories are given up, and counted, while this number of bytes of messages"
+        " waits to be written (history-events)",
         least=0,
         reload=True,
     )
@@ -1031,7 +1031,7 @@ class Config:
         "store",
         1024 * 1024,
         "size",
-        "so many bytes of shared bodies are written without waiting for more",
+        "shared bodies are written when this number of bytes has come",
         least=64 * 1024,
         most=64 * 1024 * 1024,
     )

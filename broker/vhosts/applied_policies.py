@@ -18,7 +18,7 @@ log = logging.getLogger("leveret.vhost")
 
 
 class Told(Protocol):
-    """Who hears of other arguments that hold for an object, and of another x-expires."""
+    """Callbacks for changed arguments of an object, and for a changed x-expires."""
 
     def exchange_configured(self, exchange: BoundExchange) -> None: ...
 

@@ -20,7 +20,7 @@ Row = tuple[str, Identity]
 Rows: TypeAlias = "dict[Row, Binding] | WideDict[Row, Binding]"
 
 WIDE = 1024
-"""So many bindings to one end are kept in a `WideDict`: a dict of all would take long to grow."""
+"""From this number on, the bindings of one end are in a `WideDict`: a dict would grow slowly."""
 
 
 class Bindings:

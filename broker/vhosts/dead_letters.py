@@ -143,7 +143,7 @@ def merged(told: list[Any]) -> list[dict[str, Any]]:
 
 
 def is_cycle(queue: str, deaths: list[dict[str, Any]]) -> bool:
-    """Whether the message has been in this queue before and came back without anybody rejecting it
+    """Whether the message has been in this queue before and came back without a basic.reject
     since."""
     for death in deaths:
         if death.get("reason") == "rejected":

@@ -174,7 +174,7 @@ class Definitions:
         return vhost
 
     def prepare(self, count: int, owned: Iterable[str]) -> list[int]:
-        """Incarnation ids of so many new vhosts, whose directories are there when it returns;
+        """Incarnation ids of `count` new vhosts, whose directories are there when it returns;
         `owned` are those of features. For a thread: each is some syncs. The next start removes
         those that were not used. Raises OSError."""
         found = [self.next_incarnation() for _ in range(count)]

@@ -32,7 +32,7 @@ class Slices:
 
     def __init__(self, later: Callable[[float, Callable[[], None]], Any]) -> None:
         self.begun = 0
-        """So many works could not be done at once."""
+        """How many works could not be done at once."""
         self._later = later
         self._in_turns = False
         self._works: deque[_Work] = deque()

@@ -1,9 +1,9 @@
 # cython: language_level=3
 """A channel: a publish from its first frame to its confirm, a delivery from its queue to its ack.
 
-It is made of parts: what it receives (`upload.pyx`), which way it goes (`route_memo.pyx`), what the
-publisher is told (`confirms.pyx`), what consumers hold (`deliveries.pyx`), and the answers to its
-methods (`replies.pyx`). Methods off the hot path are in `broker.wire.commands`.
+It is made of parts: what it receives (`upload.pyx`), which way it goes (`route_memo.pyx`), the
+publisher's confirms (`confirms.pyx`), what consumers hold (`deliveries.pyx`), and the answers to
+its methods (`replies.pyx`). Methods off the hot path are in `broker.wire.commands`.
 """
 
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE

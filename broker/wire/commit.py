@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from broker.wire.connection import Connection
 
 WEIGHED = 16
-"""So many messages or acks weigh as much as a method that is not hot."""
+"""Messages or acks that count as much as one method off the hot path."""
 
 
 class Commit:

@@ -42,7 +42,7 @@ SILENT_CLOSE_S = 3.0
 ROUTES_MAX = 1024
 CLIENT_NAME_MAX = 64
 KEYS_WEIGHED = 16
-"""So many routing keys of a message weigh as much as a method that is not hot."""
+"""Routing keys of a message that count as much as one method off the hot path."""
 
 HANDSHAKE, RUNNING, CLOSING, CLOSED = 1, 2, 3, 4
 

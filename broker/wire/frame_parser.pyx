@@ -46,12 +46,12 @@ cdef enum:
     CHANNEL_OPEN = 20 << 16 | 10
     CHANNEL_CLOSE_OK = 20 << 16 | 41
     CHANNEL_CLOSE = 20 << 16 | 40
-    # Declares and their like take 20 to 50 microseconds: so many of one connection in a turn.
+    # Declares and their like take 20 to 50 microseconds: most of one connection in a turn.
     ASKED_MAX = 24
     # And for so long: a quarter of what a turn has for all, so that a client that comes late in
     # one still has its part of it.
     OWN_NS = 500000
-    # So many deliveries that a method has to wait for take as long.
+    # Deliveries that a method has to wait for; this number takes as long.
     DELIVERIES_ASKED = 64
 
 
@@ -183,7 +183,7 @@ cdef class FrameParser(ChannelHost):
         now = <uint64_t> clock.monotonic_ns()
         self.turn.taken_ns += now - self.began
         self.turn.reading.spend(self.began, now, self.current_method == METHOD_PUBLISH)
-        # Once a chunk, whatever was written: returns, confirms and answers ask nobody for room.
+        # Once a chunk, whatever was written: returns, confirms and answers are not limited.
         if self.output.congested and self.phase == RUNNING and self.is_stuck:
             self.holding |= UNSENT
             self.stop_reading()
@@ -511,7 +511,7 @@ cdef class FrameParser(ChannelHost):
         self.cold_method(None, index, payload)
 
     def cold_method(self, channel, uint32_t index, bytes payload):
-        """Decodes a method that is asked once in a while and carries it out."""
+        """Decodes a method off the hot path and carries it out."""
         cdef uint64_t delivered = self.turn.delivered
         self.count_asked(1)
         method = BY_INDEX.get(index)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from broker.wire.held_replies import HeldReply
 
 AHEAD_MAX = 128
-"""So many gets of a channel are under way; the others are not asked of their queues yet."""
+"""The most gets of a channel that are under way; the queues get the others later."""
 
 TOLD_LATER_BYTES = 4 << 20
 """While bodies of this length wait to be sent, no further message is taken for the channel."""
@@ -202,8 +202,8 @@ class Gets:
             channel.output.send(method + content(channel, get.listed, get.body))
 
     def end(self) -> None:
-        """The channel ends: gets under way are forgotten, and what would have to be acked goes
-        back. What was taken for good is told if anything still is."""
+        """The channel ends: gets under way are dropped, and messages that need an ack are requeued.
+        A message taken without ack is still sent if the connection can send."""
         for get in [get for get in self._untold if not get.no_ack]:
             del self._untold[get]
             get.queue.requeue_place(get.place)

@@ -1,6 +1,6 @@
 """The handshake: from the protocol header to connection.open (AMQP 0-9-1 section 2.2.4).
 
-One step after the other, each with the one method that may come now. An error is told by
+One step after the other, each with the one method that may come now. An error is answered with
 connection.close once the client has logged in; before that the connection ends silently after three
 seconds, so that guessing passwords is slow.
 """

@@ -14,7 +14,7 @@ cdef int write_answer(Buffer out, uint16_t channel, int method, uint64_t tag,
 
 
 cdef class HeldConfirms:
-    cdef uint64_t low                # every tag up to here is told
+    cdef uint64_t low                # every tag up to here is confirmed
     cdef readonly uint64_t open      # tags with something still to come
     cdef dict parts                  # tag -> parts still to come, if not one; negative: nacked
     cdef set ahead                   # tags told above `low`

@@ -15,7 +15,7 @@ cdef class HeldReplies:
     cdef Persister persister
     cdef Output output
     cdef object replies                  # in the order in which they go out
-    cdef uint64_t ticket                 # of the last time somebody asked to wait
+    cdef uint64_t ticket                 # of the last request to wait
     cdef uint64_t over                   # all that was asked for up to this ticket is written
     cdef uint64_t round                  # what the last one waits for: a round,
     cdef uint64_t removals               # and the removals that had begun

@@ -1,4 +1,4 @@
-"""What a connection asks of the broker: all that this room knows of it."""
+"""What a connection asks of the broker: the only interface to it that this package uses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Host(Protocol):
     """Sessions that are over and wait for their client to close: `add`, `discard`."""
 
     clients: Any
-    """Is told of connections, channels and consumers that come and go: `changed`."""
+    """`changed` is called for connections, channels and consumers that come and go."""
 
     stopping: bool
 

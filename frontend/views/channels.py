@@ -33,7 +33,7 @@ COLUMNS = (
         "Prefetch",
         "count",
         "Messages",
-        "At most so many unacknowledged for each consumer; 0 is no limit",
+        "The most unacknowledged messages of each consumer; 0 is no limit",
     ),
     Column(
         "messages_unconfirmed", "Unconfirmed", "count", "Messages", "Published, not yet confirmed"

@@ -17,7 +17,7 @@ REASON = "Closed in the web interface"
 
 
 async def connection(request: HttpRequest, name: str = "") -> HttpResponseBase:
-    """GET: the page. POST: close it, the client is told 320 and the reason; or change the
+    """GET: the page. POST: close it, the client gets 320 and the reason; or change the
     `prefetch` of one of its channels."""
     name = name or request.GET.get("name", "")
     if not name:

@@ -67,7 +67,7 @@ def forecast(result: Result, view: View, where: Where, computed_at: int) -> dict
 
 
 def _then(row: dict[str, Any], end: str, days: int) -> float:
-    """What is held so many days from now, never less than nothing: as the report says it, or by its
+    """What is held `days` days from now, at least 0: as the report says it, or by its
     growth a day. `end`: `low` and `high` of the band, empty for the line."""
     suffix = f"_{end}" if end else ""
     if (told := row.get(f"expected{suffix}")) is not None and days == AHEAD_DAYS:

@@ -106,7 +106,7 @@ class Addresses:
     def _answered(self, host: str, task: asyncio.Task[list[str]]) -> None:
         self._asked.pop(host, None)
         if not task.cancelled():
-            task.exception()  # whoever waited has seen it, or has left
+            task.exception()  # the caller has seen it, or has left
 
     async def _ask(self, host: str) -> list[str]:
         async with self._free:

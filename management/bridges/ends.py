@@ -151,7 +151,7 @@ def _turned_away(error: ClientError, plan: Plan, where: str, address: str) -> Sh
     if is_near and is_refused and plan.on_behalf_of.get("standing") != "local":
         hint = (
             "; users who may log in from this machine only (as guest) do not admit a shovel that"
-            " was written by somebody who could be elsewhere"
+            " was written by a user who could be elsewhere"
         )
         return ShovelFailed(found.reason + hint, stops=found.stops, step=found.step)
     return found

@@ -17,7 +17,7 @@ from .runs import RunNotFound
 log = logging.getLogger("management.reports.process")
 
 PATIENCE = 3.0
-"""For so many seconds the broker may be away: the person who asked waits (`client.TIMEOUT`)."""
+"""Seconds that the broker may be away: the person who asked waits (`client.TIMEOUT`)."""
 
 VERBS = ("tariff", "remove tariff", "plan", "remove plan")
 

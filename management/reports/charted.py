@@ -37,7 +37,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Stack:
-    """Sums at a time (UTC): of each of the objects that are told apart, then of all others."""
+    """Sums at a time (UTC): of each object that has its own line, then of all others."""
 
     at: datetime
     values: tuple[int, ...]

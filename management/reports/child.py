@@ -20,7 +20,7 @@ from .runs import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Longest time a run may take, and how long a job may take to end when it is told to.
+# Longest time a run may take, and how long a job may take to end after SIGTERM.
 RUN_SECONDS_MAX = 6 * 3600
 END_SECONDS_MAX = 5.0
 LINE_MAX = 1 << 20

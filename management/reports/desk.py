@@ -157,7 +157,7 @@ class Desk:
         client.remove_tariff(self._data_dir, since, asked_by)
 
     def plans(self, name: str) -> list[dict[str, Any]]:
-        """The plans of a report, with `next_at` (UTC ms; None: never, or nobody knows). Raises
+        """The plans of a report, with `next_at` (UTC ms; None: never, or unknown). Raises
         RunNotFound, ValueError.
         """
         if name not in REPORTS:
@@ -220,9 +220,9 @@ class Desk:
         return Result(self.runs.result(run), self.view(run).columns)
 
     def chosen(self, run: Run, query: Mapping[str, str], vhosts: Collection[str] | None) -> Where:
-        """The rows that a URL's query asks for, in its order: `where`, `top` (rows of so many
-        objects with the greatest sums of `measure`), `sort`, `sort_reverse`. Raises RunNotFound,
-        and ValueError with what is wrong.
+        """The rows that a URL's query asks for, in its order: `where`, `top` (rows of the objects
+        with the greatest sums of `measure`), `sort`, `sort_reverse`. Raises RunNotFound, and
+        ValueError with what is wrong.
         """
         view = self.view(run)
         chosen = replace(where(view, query, vhosts), order=order(view, query))

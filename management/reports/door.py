@@ -21,7 +21,7 @@ from broker.schema.file_steps import Bring, Link, Remove, Step, Write
 __all__ = ["HERE", "Bring", "BrokerDoor", "Door", "DoorShut", "Link", "Remove", "Step", "Write"]
 
 PATIENCE = 60.0
-"""For so many seconds a broker may be away, for instance while it starts anew."""
+"""Seconds that a broker may be away, for instance while it restarts."""
 
 PAUSE = 0.5
 ANSWER_SECONDS_MAX = 600.0

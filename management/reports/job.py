@@ -97,11 +97,11 @@ class Spark:
         self._is_large = False
 
     def suits(self, rows: int) -> bool:
-        """Whether a run over so many rows can use the session that is open."""
+        """Whether a run over `rows` rows can use the session that is open."""
         return self.session is None or self._is_large or rows <= LARGE_ROWS
 
     def open(self, given: Specification, rows: int) -> tuple[SparkSession, str]:
-        """The session, for a run over so many rows, and in a few words what runs it."""
+        """The session for a run over `rows` rows, and a short text about what runs it."""
         from .session import is_connect, open_session
 
         if self.session is None:

@@ -43,8 +43,8 @@ SCHEMA = (
 )
 OPTIONS = ("path", "vhost", "queue", "from", "to", "offset", "end_offset", "damaged", "pushdown")
 
-# Segments are read together up to so many bytes: handing a partition to Python costs more than
-# reading a small file.
+# Segments are read together up to this number of bytes: handing a partition to Python costs more
+# than reading a small file.
 PARTITION_BYTES = 64 << 20
 
 

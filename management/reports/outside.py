@@ -1,7 +1,7 @@
 """Computes a report outside of the appliance: what `spark-submit` runs.
 
 It reads usage tables, a directory or what the setting `object_store` has written, and writes one
-file. The session is the one that spark-submit was told of. Usage of the hour under way is not in
+file. The session is that of spark-submit's options. Usage of the hour under way is not in
 the tables; the cost statement and the forecast of the disk need the appliance itself.
 """
 

@@ -1,4 +1,4 @@
-"""Plans: which question is computed when, and who is told of the result.
+"""Plans: which question is computed when, and who gets a notice of the result.
 
 `<data>/reports/plans.json` holds them. A plan has a name, a report with parameters, a schedule
 (cron's five fields, UTC; empty: never), and where its result is delivered: a webhook, mail

@@ -51,7 +51,7 @@ class Watch:
             threading.Thread(target=self._poll, args=(spark, before), daemon=True).start()
 
     def close(self) -> None:
-        """Stop watching; nothing is told from now on."""
+        """Stop watching; no progress is reported from now on."""
         self._ended.set()
         if self._connect is not None:
             self._connect.removeProgressHandler(self._connect_progress)  # type: ignore[arg-type]

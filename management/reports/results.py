@@ -15,7 +15,7 @@ from .shapes import View
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# One file holds about so many rows; a page reads one row group, not a file.
+# Rows of one file, about; a page reads one row group, not a file.
 ROWS_PER_FILE = 2_000_000
 WRITE_OPTIONS = {"parquet.block.size": str(2 << 20), "parquet.writer.version": "PARQUET_2_0"}
 

@@ -54,7 +54,7 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """How a plan's `webhook` or `mail` was told: when (UTC ms), in how many attempts; `error` is
+    """The delivery to a plan's `webhook` or `mail`: when (UTC ms), in how many attempts; `error` is
     empty if it was.
     """
 

@@ -45,7 +45,7 @@ class View:
 class Report:
     """One report. `transform` names the function in `module`, which only Spark's side imports.
 
-    `grains` are the tables it can read, `views` what it can be told by; the first of each is the
+    `grains` are the tables it can read, `views` the ways to show it; the first of each is the
     default, as are the last `days`. Every view has a column `vhost`, by which rows are shown or not
     to users who may see some virtual hosts only. `compares` says that it also reads the period of
     the same length before. `every` is `schedule` or `day`: how often it is computed by itself.

@@ -1,7 +1,7 @@
 """An object store: `s3://bucket/prefix`, or a directory as `file:///path`. Through obstore.
 
 Credentials of S3 come from the environment, under the names of AWS (AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), or from what a machine of AWS is told by its host.
+AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), or from the metadata service of a machine of AWS.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def disk(
 
 
 def _percentile(percent: int) -> Expression:
-    """The upper end of the first bucket with which so many percent are reached; of the last bucket,
+    """The upper end of the first bucket with which `percent` is reached; of the last bucket,
     which has none, the longest time.
     """
     ends = [records.latency_from(bucket) for bucket in range(1, records.LATENCY_BUCKETS)]

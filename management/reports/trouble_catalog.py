@@ -21,7 +21,7 @@ REASONS = "rejected", "expired", "maxlen", "delivery_limit"
 
 # A queue whose messages wait longer than this on average, although it has consumers, is slow.
 SLOW_WAIT_MS = 60_000
-# So many redeliveries, and half of all deliveries, are a storm.
+# This number of redeliveries, if they are half of all deliveries, is a storm.
 STORM_LEAST = 100
 
 _CONNECTION_TEXTS = (

@@ -494,7 +494,7 @@ FRAMING = [
         (send(PUBLISH, routing_key="{n}"), Bytes(raw.header(1, 3) + raw.body(1, b"four"))),
         ConnectionClose(501, PUBLISH, "content body frame exceeds remaining content size"),
         NotSent("takes it silently; 501 from 4.4 on"),
-        "the surplus would be a message nobody sent",
+        "the surplus would be a message that no client sent",
     ),
     Row(
         "body-too-large",
@@ -925,13 +925,13 @@ TOPOLOGY = [
     ),
     Row(
         "argument-unknown",
-        "an argument nobody knows",
+        "an argument that the broker does not have",
         (_argument(x_colour="red"),),
         reply("queue.declare-ok", queue="{n}"),
     ),
     Row(
         "argument-unknown-changed",
-        "redeclare with another value of an argument nobody knows",
+        "redeclare with another value of an argument that the broker does not have",
         (
             call(DECLARE, queue="{n}", arguments={"x-colour": "red"}),
             _argument(x_colour="blue"),

@@ -46,7 +46,7 @@ cdef class IdLog(Dirty):
 
     def recover(self, problems: list) -> list:
         """[(id, expires, published)] of the last run, oldest first. A new file is begun behind
-        them. What the disk does not read is told in `problems`."""
+        them. Read errors are appended to `problems`."""
         found = []
         for name in disk.listdir(self.directory):
             if not (name.startswith("ids.") and name[4:].isdigit()):

@@ -1,4 +1,4 @@
-"""Looks through the delayed messages of an exchange, soonest first, without holding up anybody.
+"""Looks through the delayed messages of an exchange, soonest first, in slices of the event loop.
 
 What needs files is in methods for a thread (`next_entries`, `read`), what needs the broker's own
 state in those for the loop (`waiting`). Memory is bounded by what one step returns.

@@ -55,8 +55,8 @@ cdef int64_t delay_of(const uint8_t* properties, uint32_t length) except? -1:
 
 
 cdef bytes negated(Message* message, int64_t delay):
-    """The properties with x-delay negated, as RabbitMQ's plugin hands them on: whoever gets the
-    message sees how long it waited, and no exchange delays it again."""
+    """The properties with x-delay negated, as RabbitMQ's plugin hands them on: the consumer
+    sees how long the message waited, and no exchange delays it again."""
     cdef uint32_t size = 0
     cdef const uint8_t* table = header_table(message.properties, message.properties_length)
     cdef const uint8_t* value = find_header(

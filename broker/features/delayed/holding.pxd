@@ -31,7 +31,7 @@ cdef class Holding(Queue):
     cdef int64_t timer_at                # what the timer waits for, ms of our clock
     cdef Entry last                      # the last one that was taken
     cdef list refused                    # Refused, in the order in which they were due
-    cdef uint32_t refused_max            # with so many no more are released
+    cdef uint32_t refused_max            # with this number of refusals no more are released
     cdef set takers                      # of the message that leaves, as in Refused
     cdef int given
     cdef bint offering                   # a timer to offer those again is set

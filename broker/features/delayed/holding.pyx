@@ -1,7 +1,7 @@
 # cython: language_level=3
 """What holds an exchange's messages back until they are due.
 
-To whoever publishes it is a queue: a message that waits is stored in a log of segments like any
+To a publisher it is a queue: a message that waits is stored in a log of segments like any
 queue's, with its due time in place of the time of publishing, and entered in the timing index. At
 its due time it is routed and given to the queues it reaches; here it is settled once those have it
 on disk.
@@ -59,8 +59,8 @@ cdef class Holding(Queue):
     their timing indexes.
 
     `route(routing_key, properties)` gives the queues that a message reaches when it is due, and the
-    properties it goes on with (None: the same). A large body that goes to several lies in `bodies`
-    from then on.
+    properties it is published with then (None: the same). A large body that goes to several lies
+    in `bodies` from then on.
     """
 
     def __init__(self, Turn turn, Persister persister, later, str parent, str index, str name,

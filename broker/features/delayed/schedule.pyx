@@ -44,7 +44,7 @@ def in_order(bytes entries) -> bytes:
     cdef bytes found = (<char*> entries)[:len(entries)]
     cdef char* start = <char*> found
     cdef size_t count = len(entries) // ENTRY_BYTES
-    # A copy that nobody else has seen yet.
+    # A copy that no other code refers to yet.
     with nogil:
         qsort(start, count, ENTRY_BYTES, compare)
     return found

@@ -241,7 +241,7 @@ class Federation(Feature):
             self._host.punctual(LOOK_EVERY_S, self._look)
 
     def _look(self) -> None:
-        """Looks at some federated queues, and goes on with the next ones later."""
+        """Checks some federated queues, and the next ones later."""
         self._looks = False
         for _ in range(LOOKS_AT_ONCE):
             demand = next(self._round, None)
@@ -369,7 +369,7 @@ class Federation(Feature):
         return {**found, "name": self.name, **told}
 
     def look_at_owners(self) -> None:
-        """Tells of links whose owners have other tags than when they were told of."""
+        """Tells of links whose owners have other tags than when they were announced."""
         for id, running in self._links.items():
             standing = on_behalf_of(self._host.access, running.link.owner)
             if standing != running.told_of:

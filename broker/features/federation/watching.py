@@ -13,7 +13,7 @@ CHANGES_KEPT = 4000
 
 
 class BindingLog:
-    """The last changes of one exchange's bindings. Who knows none of them lists all bindings, and
+    """The last changes of one exchange's bindings. A reader without them lists all bindings, and
     takes the changes since then."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
@@ -39,7 +39,7 @@ class BindingLog:
 
 class Demand:
     """Whether a queue should be fed: it begins when it is empty and a consumer could take a
-    message, and ends when none could. It is told again when consumers have taken what came."""
+    message, and ends when none could. It is announced again when consumers have taken what came."""
 
     def __init__(self, queue: Any) -> None:
         self.queue = queue

@@ -1,4 +1,4 @@
-"""Shovels: what the broker knows of them. They run in the process `bridges`
+"""Shovels: their definitions and states in the broker. They run in the process `bridges`
 (`management/bridges`), which follows their definitions and reports their states.
 
 `checks` refuses definitions that cannot run, `feature` keeps the states (docs/shovels.md).

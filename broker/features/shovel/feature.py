@@ -190,7 +190,7 @@ class Shovels(Feature):
         return {**found, "shovels": shovels, "tests": tests}
 
     def look_at_owners(self) -> None:
-        """Tells of shovels whose owners have other tags than when they were told of."""
+        """Tells of shovels whose owners have other tags than when they were announced."""
         for (vhost, name), shovel in self._all.items():
             standing = on_behalf_of(self._host.access, shovel.parameter.owner)
             if standing != shovel.told_of:

@@ -65,7 +65,7 @@ class Store:
         self.host.loop.call_soon_threadsafe(act)
 
     def note(self, problem: str) -> None:
-        """Logs why a range could not be read, once in a while."""
+        """Logs why a range could not be read, at intervals."""
         now = time.monotonic()
         if now >= self._noted + LOG_EVERY_S:
             self._noted = now

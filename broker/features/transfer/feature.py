@@ -164,7 +164,7 @@ class Transfers(Feature):
         log.info("transfer %d: paused by user '%s'", transfer.id, user)
 
     def resume(self, transfer: Transfer, rate: int | None, user: str) -> None:
-        """A transfer that was paused goes on; one that runs may get another rate."""
+        """A paused transfer continues; one that runs may get another rate."""
         if rate is not None:
             transfer.rate = rate
         job = self._jobs.get(transfer.id)

@@ -285,8 +285,8 @@ class Job:
         self._over("stopped")
 
     def rest(self) -> None:
-        """It goes on from here later. Called when the broker stops, and for a transfer that is
-        paused once all it handed over is on the disk."""
+        """Stops here; it continues from here later. Called when the broker stops, and for a
+        transfer that is paused once all it handed over is on the disk."""
         if self._source is None:
             return
         self._count()

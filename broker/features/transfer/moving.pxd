@@ -24,7 +24,7 @@ cdef class HandOver:
     cdef readonly str refusal            # what refused the last message, and why
     cdef readonly uint64_t handed
     cdef readonly uint64_t handed_bytes
-    cdef public uint64_t allowed         # `handed` may become so many for now
+    cdef public uint64_t allowed         # what `handed` may reach for now
     cdef int held                        # queues that answer for the last message later
 
     cdef bint same_bodies                # source and targets are in one vhost

@@ -8,16 +8,16 @@ from collections.abc import Callable
 NO_LIMIT = 2**64 - 1
 
 BURST_S = 0.1
-"""A transfer that was held up hands over at once what this time would have allowed, or"""
+"""A transfer that was delayed hands over at once what this time would have allowed,"""
 
 BURST_LEAST = 2.0
-"""so many messages."""
+"""or this number of messages, if that is more."""
 
 WAIT_LEAST_S = 0.01
 
 
 class Pace:
-    """At most `rate` messages a second, 0 for any number; over a while exactly so many, as long as
+    """At most `rate` messages a second, 0 for any number; exactly that rate on average, as long as
     there are messages. `now()` is a monotonic time in seconds."""
 
     def __init__(self, rate: int, now: Callable[[], float] = time.monotonic) -> None:
@@ -28,7 +28,7 @@ class Pace:
         self._handed: int | None = None
 
     def allowed(self, handed: int) -> int:
-        """Up to which count the transfer may go on now that has handed over so many."""
+        """Up to which count a transfer that has handed over `handed` messages may continue."""
         if not self.rate:
             return NO_LIMIT
         now = self._now()

@@ -53,7 +53,7 @@ class Transfer(msgspec.Struct, kw_only=True):
     one."""
     level: int | None = None
     at: int = 0
-    """A copy goes on here: level, and segment << 32 | position; offset of a stream."""
+    """A copy continues here: level, and segment << 32 | position; offset of a stream."""
     doubtful: tuple[int, int] | None = None
     """A copy that a crash ended may have handed over what lies up to here."""
     total: int = 0

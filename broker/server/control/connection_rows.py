@@ -260,7 +260,7 @@ class Channels(View):
     async def in_kept_order(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         if args.connection is not None:
             return await super().in_kept_order(caller, args, pace)
-        # A channel is seen by whoever sees its connection.
+        # A user who may see the connection may see its channels.
         connections = Connections(self.broker)
         found: list[Any] = []
         for connection in await in_order(

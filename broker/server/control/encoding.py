@@ -52,7 +52,7 @@ async def encode_rows(rows: Iterable[Any]) -> msgspec.Raw:
 
 
 async def encode_slice(rows: Iterable[Any], bytes_enough: int) -> tuple[msgspec.Raw, int]:
-    """Rows as a msgpack array until they have so many bytes, and how many rows these are."""
+    """Rows as a msgpack array until they have `bytes_enough` bytes, and how many rows these are."""
     pace = Pace()
     pieces = []
     size = 0
@@ -68,8 +68,8 @@ async def encode_slice(rows: Iterable[Any], bytes_enough: int) -> tuple[msgspec.
 async def encode_steps(
     rows: Iterator[Any], rows_enough: int, bytes_enough: int
 ) -> tuple[msgspec.Raw, bool]:
-    """Rows as a msgpack array until there are so many or they have so many bytes, and whether these
-    are the last. None among them is a step without a row."""
+    """Rows as a msgpack array until there are `rows_enough` or they have `bytes_enough` bytes, and
+    whether these are the last. None among them is a step without a row."""
     pace = Pace()
     pieces = []
     size = 0

@@ -1,5 +1,5 @@
 """The verb by which the reports process brings finished files into the data directory, and removes
-them: through the broker, so that whoever follows what the broker writes sees them too."""
+them: through the broker, so that an observer of the broker's writes sees them too."""
 
 from __future__ import annotations
 

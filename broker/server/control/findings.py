@@ -34,7 +34,7 @@ MOVERS = 10
 """How many growing queues, and how many publishers, are shown at most."""
 
 GROUP_FROM = 4
-"""So many problems of one kind and one order of magnitude in a vhost are one line."""
+"""From this number on, problems of one kind and one order of magnitude in a vhost share a line."""
 
 _LOOK_EVERY_MS = 30_000
 _STEP = 16
@@ -43,8 +43,8 @@ _STEP = 16
 _SLICE_S = 0.0004
 _DEAR_S = 0.02
 _REST = 50
-"""A look that took more than `_DEAR_S` of the processor is followed by a rest so many times as
-long: it never takes more than 2 %."""
+"""A search that took more than `_DEAR_S` of the processor is followed by a rest this many times as
+long, so that searches never take more than 2 %."""
 
 SEVERITY = {
     "refusing": "bad",

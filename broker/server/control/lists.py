@@ -67,7 +67,7 @@ VIEWS: dict[str, type[View]] = {
 
 _CHUNK = 500
 _FEW = 2_000
-"""So many things of a long list are picked out; for more it is sorted as a whole, and kept."""
+"""Up to this number, things of a long list are picked out; for more, all is sorted and kept."""
 
 
 @handles("list")

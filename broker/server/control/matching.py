@@ -44,7 +44,7 @@ def _match(pattern: Pattern, names: list[str]) -> list[bool]:
 
 
 def _parts(pattern: Pattern, names: list[str]) -> Iterator[tuple[list[str], bool]]:
-    """The names, so many together as are matched in one go, and whether that is quick."""
+    """The names in groups that are each matched in one go, and whether that is quick."""
     longest = pattern.steps * (max(map(len, names)) + 1)
     is_quick = longest <= _QUICK
     size = _STEPS_PER_LOOK // pattern.steps if is_quick else _AT_ONCE // longest

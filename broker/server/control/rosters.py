@@ -30,7 +30,7 @@ _STEP = 200
 """Objects between two looks at the clock."""
 _CHUNK = 500
 _FEW = 200
-"""So many new ones are put in one by one; more are merged."""
+"""Up to this number, new ones are inserted one by one; more are merged."""
 
 WHOLE_LISTS_AT_ONCE = 2
 """Lists without pages that are built at a time: each is as large as what it lists. Others wait."""
@@ -298,8 +298,8 @@ class Rosters:
 
 
 async def _followed(known: list[Bound], present: list[Any], vhost: str, pace: Pace) -> list[Bound]:
-    """The list of what is bound now, from the list of what was bound before. Bindings are told
-    apart as objects: those of the list before are still there."""
+    """The list of what is bound now, from the list of what was bound before. Bindings are
+    compared as objects: those of the list before are still there."""
     there: set[int] = set()
     for part in _parts(present):
         there.update(map(id, part))

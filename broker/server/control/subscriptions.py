@@ -113,7 +113,7 @@ class Subscriptions:
 
 class Share:
     """The subscriptions of one user and the task that serves them: however much one user follows,
-    the pushes of others come in time. `over` is told of each that ended."""
+    the pushes of others come in time. `over` is called with each that ended."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Share:
         self._task = asyncio.create_task(self._serve(), name="control pushes")
 
     def check_room(self, rows: int) -> None:
-        """Raises RequestError if the user may not follow one thing more, of so many rows."""
+        """Raises RequestError if the user may not follow one thing more, of `rows` rows."""
         most = self._broker.config.live_user_subscriptions_max
         if len(self.active) >= most:
             raise RequestError(

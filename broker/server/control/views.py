@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
 
 ITEMS_PER_LOOK = 32
-"""So many cheap steps between two looks at the clock."""
+"""Cheap steps between two readings of the clock."""
 
 
 class View:

@@ -51,7 +51,7 @@ cdef class BodyIndex:
         return self.ram is None
 
     cdef bint is_full(self) noexcept:
-        """Whether so many changes wait that they shall be handed over."""
+        """Whether enough changes wait to be handed over."""
         return len(self.changes) >= CHANGES_MAX
 
     cdef bint count_recovered(self, const uint8_t* id) except? True:

@@ -9,8 +9,8 @@ How: in a thread, from `.tmp` with a sync to a rename. The name is the commit re
 all older generations of the numbers it names. Only then does the loop point the index to the new
 file and remove the old ones; readers that have them open read on.
 
-What cannot be told to live or not, or cannot be kept, keeps its file: a run that fails changes
-nothing, and a file that is to blame is left out of the next ones.
+A record of which it is unknown whether it is alive keeps its file, as does one that cannot be
+copied: a run that fails changes nothing, and a file that is to blame is left out of the next ones.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Uncollectable(Exception):
 
 
 class NotSynced(Exception):
-    """A sync of the directory failed: what it was told of may be files of others, too, and the next
+    """A sync of the directory failed: it may concern files of others, too, and the next
     sync would not hear of it."""
 
 

@@ -12,7 +12,7 @@ from broker.store.files import disk
 from broker.store.files.record cimport RecordHead, record_check, record_fits, record_view
 
 cdef enum:
-    AT_A_TIME = 256              # ids that the loop is told of at a time
+    AT_A_TIME = 256              # ids that are handed to the event loop at a time
 
 
 def references_in(directory, uint64_t incarnation, pieces):

@@ -102,7 +102,7 @@ class Quarantine:
     def _entry(
         self, owner: tuple[str, str], incarnation: int, segment: int, position: int, length: int
     ) -> tuple[str, dict[str, Any]]:
-        """What the names of its files begin with, and what is told of it."""
+        """What the names of its files begin with, and its description."""
         vhost, queue = owner
         stem = f"{incarnation:016x}-{segment:010d}-{position:010d}"
         return stem, {

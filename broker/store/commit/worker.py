@@ -30,7 +30,7 @@ class Worker:
     def __init__(self, name: str) -> None:
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.begun = 0
-        """Calls since the start whose results are told."""
+        """Calls since the start whose results were handed over."""
         self.open = 0
         """Of those, how many have not ended."""
         self._name = name
@@ -51,8 +51,8 @@ class Worker:
             self.event_fd = -1
 
     def submit(self, call: Callable[[], Any], done: Done) -> None:
-        """Carries out `call()` in the thread, then `done(result, error)` on the loop. A generator's
-        end is told as a result of None."""
+        """Carries out `call()` in the thread, then `done(result, error)` on the loop. The end of a
+        generator is a result of None."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
@@ -72,7 +72,7 @@ class Worker:
 
         if self._thread is None:
             return call()
-        self._calls.put((carry_out, _nobody))
+        self._calls.put((carry_out, _no_caller))
         result, error = answer.get()
         if error is not None:
             raise error
@@ -91,7 +91,7 @@ class Worker:
                     result = None
             except Exception as raised:
                 error = raised
-            if done is not _nobody:
+            if done is not _no_caller:
                 self._tell(done, result, error, last=True)
 
     def _tell(self, done: Done, result: Any, error: BaseException | None, *, last: bool) -> None:
@@ -134,5 +134,5 @@ class Worker:
         self._close()
 
 
-def _nobody(result: Any, error: BaseException | None) -> None:
+def _no_caller(result: Any, error: BaseException | None) -> None:
     """Stands for the caller of `ask`."""

@@ -1,9 +1,9 @@
 """Every path of a data directory, and what becomes of it where a second directory follows this one.
 
 *Replicated* is what the appliance is: it passes the store's own functions (`broker.store.files`),
-whose observer is told of every operation, so that what was told, carried out elsewhere, makes the
-same files. *Local* belongs to this machine or this run and means nothing elsewhere. *Rebuilt* is
-found out again from replicated files.
+whose observer sees every operation: the same operations carried out elsewhere make the same files.
+*Local* belongs to this machine or this run and means nothing elsewhere. *Rebuilt* is found out
+again from replicated files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Carries out steps on files (`broker.schema.file_steps`) through the store's own functions, so
-that whoever follows what the broker writes sees them too.
+that an observer of the broker's writes sees them too.
 
-Each step can be done again: steps of which nobody knows whether they were done are done anew.
+Each step can be repeated: steps that may or may not have been carried out are repeated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from broker.schema.file_steps import Bring, Link, Remove, Step, Write
 from broker.store.files import disk
 
 PIECE = 256 * 1024
-"""A file is copied in pieces of so many bytes; between them the gate to the files can be shut."""
+"""A file is copied in pieces of this size; between them the gate to the files can be shut."""
 
 PART = ".part"
 """Ends the name of a file that is not whole yet."""

@@ -12,8 +12,8 @@ cdef extern from "<fcntl.h>" nogil:
 
 
 def allocate_ahead(str path, uint64_t length) -> bool:
-    """Gives a file space for so many bytes more than it has; its length stays. False where the disk
-    has none, or the file system cannot. Raises OSError if the file cannot be opened."""
+    """Gives a file space for `length` bytes more than it has; its length stays. False where the
+    disk has none, or the file system cannot. Raises OSError if the file cannot be opened."""
     cdef int fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     cdef int failed
     cdef long size

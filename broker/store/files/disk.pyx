@@ -2,8 +2,7 @@
 """All access to the file system.
 
 Everything the store does to a file is one `Op`, run by a thread of the store (`run_op`), or one of
-the plain functions below, for start, stop and definitions. `broker.store.files.observer` is told of
-both.
+the plain functions below, for start, stop and definitions. `broker.store.files.observer` sees both.
 """
 
 import contextlib

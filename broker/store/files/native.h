@@ -75,10 +75,10 @@ static inline int native_open_nameless(const char *directory, int *fd) {
     return *fd < 0 ? errno : 0;
 }
 
-/* Errors that end by themselves when somebody frees space: no space, over quota. */
+/* Errors that end by themselves when space is freed: no space, over quota. */
 static inline int native_is_full(int error) { return error == ENOSPC || error == EDQUOT; }
 
-/* Bytes an unprivileged writer may still use; all there are if that cannot be told. */
+/* Bytes an unprivileged writer may still use; all free ones if that is unknown. */
 static inline uint64_t native_free(int fd) {
     struct statvfs state;
     if (fstatvfs(fd, &state)) return UINT64_MAX;

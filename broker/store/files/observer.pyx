@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""The observer of the file system: told of every operation of the store, from its threads.
+"""The observer of the file system: called for every operation of the store, from its threads.
 
 Compiled code can set one at a time. It may refuse an operation before it begins, as a node that
-must not write any more has to. It is told of each when it is over and before the gate is left, one
-at a time, under numbers without a hole: what it hears of an operation that began after another one
-was over has the greater number. Which paths concern another copy of the data directory says
-`broker.store.directory.paths`. Without an observer an operation costs a look at a pointer.
+must not write any more has to. It is called for each when it is over and before the gate is left,
+one at a time, with consecutive numbers: an operation that began after another one was over has the
+greater number. `broker.store.directory.paths` lists the paths that concern another copy of the data
+directory. Without an observer an operation costs one comparison of a pointer.
 """
 
 from libc.stdint cimport uint64_t

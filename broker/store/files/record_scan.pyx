@@ -21,7 +21,7 @@ cdef enum:
 HEADER = HEADER_BYTES
 """Bytes of a segment before its first record."""
 HEAD_MOST = HEADER_BYTES + RECORD_FIXED + ORIGIN_BYTES + 255 + 255 + OFFSET_BYTES
-"""So many bytes of a stream's segment hold the offset of its first record."""
+"""The bytes of a stream's segment that can hold the offset of its first record."""
 REFERENCE = BODY_IS_REFERENCE
 """In a record's flags: the body is a reference to a shared one."""
 PERSISTENT = MESSAGE_IS_PERSISTENT
@@ -92,7 +92,7 @@ cdef class Scan:
             raise ValueError("no segment of a version that this program knows")
 
     def next(self, size_t count_max, size_t bytes_max):
-        """Up to so many records, and of so many bytes if there are several: (count, positions u32,
+        """Up to `count_max` records of together about `bytes_max` bytes: (count, positions u32,
         times i64, flags u8, offsets i64, and for exchange, routing key, properties and body each
         ends i32, of which the first is 0, and bytes). A body that is a reference is these 20
         bytes. None at the end."""

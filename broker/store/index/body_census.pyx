@@ -27,7 +27,7 @@ from broker.store.index.location cimport Location
 cdef enum:
     PAGE_ROWS = 512              # 16 KiB
     PAGES = 256                  # 4 MiB in memory
-    AT_ONCE = 4096               # survivors that are told of in one go
+    AT_ONCE = 4096               # survivors that are reported in one go
 
 
 cdef int by_id(const void* one, const void* other) noexcept nogil:

@@ -182,7 +182,7 @@ class LevelIndex:
                 self._not_before = 0.0
 
     def _has_room(self, rows: int) -> bool:
-        """Whether so many rows may be written now. Opens the database again if a write failed."""
+        """Whether `rows` rows may be written now. Opens the database again if a write failed."""
         now = time.monotonic()
         if now < self._not_before:
             return False

@@ -85,7 +85,7 @@ cdef class MessageStore(Dirty):
         raise NotImplementedError
 
     def purge_part(self, uint32_t most) -> int:
-        """Settles so many of the messages that came back, or all: a million take 110 ms. Returns
+        """Settles up to `most` of the messages that came back: a million take 110 ms. Returns
         how many; 0: none is left."""
         raise NotImplementedError
 

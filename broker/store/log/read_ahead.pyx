@@ -23,7 +23,7 @@ cdef extern from "broker/store/files/native.h" nogil:
 
 cdef enum:
     THREADS = 4
-    FEW = 64                     # so many directories are read as quickly without
+    FEW = 64                     # up to this number, directories are read as quickly without
     AHEAD = 1024                 # directories that the threads may be before the reader
     FIRST_BYTES = 128 << 10      # of each file; behind that the system reads ahead by itself
 

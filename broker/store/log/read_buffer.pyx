@@ -19,7 +19,7 @@ cdef enum:
 
 @cython.final
 cdef class ReadBuffer:
-    """A stretch of one segment. The `owner` is told when a thread has filled it (`read_done`)."""
+    """A stretch of one segment. The owner's `read_done` is called when a thread has filled it."""
 
     def __init__(self, Segments segments):
         self.segments = segments

@@ -147,7 +147,7 @@ def queue_delete(
     connection.check("configure", "queue", name)
     found = connection.vhost.queues.get(name)
     since = connection.vhost.slices.begun
-    # The channel's own consumers of the queue are told by basic.cancel, behind the answer.
+    # The channel's own consumers of the queue get basic.cancel, behind the answer.
     place = None if no_wait else channel.replies.reserve()
     try:
         count = connection.vhost.delete_queue(
