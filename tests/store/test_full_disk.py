@@ -11,7 +11,8 @@ from broker.store.directory.reserve import KEPT_FOR_START, Reserve
 from tests.amqp.raw import Client
 from tests.conftest import Make
 from tests.disks import SmallDisk
-from tests.store.full_disk import SETTINGS, FullDisk
+from tests.store.full_disk import RESERVE, SETTINGS, FullDisk
+from tests.store.stalled_disk import wait_for
 from tests.store.test_fail_stop import broker_with_failpoint, drain, publish_until_lost
 
 ROUNDS = [
@@ -100,6 +101,18 @@ def test_it_stops_before_the_limit_even_where_there_is_hardly_any(
     broker.close()
 
 
+def drain_slowly(consumer: Client, queue: str) -> None:
+    """Takes and acks what is in the queue, one after the other. How much came in before publishers
+    were blocked is a matter of time."""
+    ready = consumer.call(1, "queue.declare", queue=queue, passive=True).message_count
+    assert ready
+    consumer.call(1, "basic.qos", prefetch_count=1)
+    consumer.call(1, "basic.consume", queue=queue, consumer_tag="slow")
+    for _ in range(ready):
+        message = consumer.expect_message(channel=1)
+        consumer.send_method(1, "basic.ack", delivery_tag=message.tag)
+
+
 def test_a_publisher_that_is_not_read_any_more_is_told_too(
     make_broker: Make, small_disk: SmallDisk
 ) -> None:
@@ -117,16 +130,49 @@ def test_a_publisher_that_is_not_read_any_more_is_told_too(
         client.expect("connection.blocked", 0, reason="low on disk")
         # Others come in meanwhile, consume and ack, though that memory is full.
         with Client.open((broker.host, broker.amqp_port), timeout=60) as consumer:
-            consumer.call(1, "basic.qos", prefetch_count=1)
-            consumer.call(1, "basic.consume", queue="q", consumer_tag="c")
-            for message in (consumer.expect_message(channel=1) for _ in range(2)):
-                consumer.send_method(1, "basic.ack", delivery_tag=message.tag)
+            drain_slowly(consumer, "q")
         small_disk.clear()
         names: list[str] = []
         confirmed = 0
         while confirmed < 5 or "connection.unblocked" not in names:
             got = client.read_method()
             names.append(got.name)
+            if got.name == "basic.ack":
+                confirmed = got.delivery_tag
+    broker.close()
+
+
+def test_messages_leave_the_reserve_to_acks_whatever_took_it(
+    make_broker: Make, small_disk: SmallDisk
+) -> None:
+    broker = make_broker(
+        data_dir=small_disk.path / "data", **{**SETTINGS, "disk_free_limit": "4096"}
+    )
+    address = broker.host, broker.amqp_port
+    FullDisk(broker, small_disk, seed=0)
+    with Client.open(address, timeout=60) as client, Client.open(address, timeout=60) as consumer:
+        client.call(1, "queue.declare", queue="q", durable=True)
+        client.call(1, "queue.declare", queue="other", durable=True)
+        client.call(1, "confirm.select")
+        client.publish(1, "", "other", b"", delivery_mode=2)
+        client.expect("basic.ack", 1)
+        small_disk.fill()
+        while 0 < small_disk.free < RESERVE // 4:
+            small_disk.fill()
+        # The mark that it may have been delivered, and its ack, need a file: the reserve is given.
+        consumer.call(1, "basic.consume", queue="other", consumer_tag="other")
+        message = consumer.expect_message(channel=1)
+        consumer.send_method(1, "basic.ack", delivery_tag=message.tag)
+        wait_for(lambda: small_disk.free > RESERVE // 2)
+        for _ in range(10):
+            client.publish(1, "", "q", bytes(300_000), delivery_mode=2)
+        client.expect("connection.blocked", 0, reason="low on disk")
+        # Each message has a segment of its own, whose acks need a file.
+        drain_slowly(consumer, "q")
+        small_disk.clear()
+        confirmed = 0
+        while confirmed < 10:
+            got = client.read_method()
             if got.name == "basic.ack":
                 confirmed = got.delivery_tag
     broker.close()

@@ -15,7 +15,7 @@ from libc.string cimport memset
 
 from broker.store.files.disk cimport run_op
 from broker.store.files.operation cimport File, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, Op
-from broker.store.files.space cimport cut_back, give_reserve, has_space, is_full
+from broker.store.files.space cimport cut_back, give_reserve, has_space, is_full, is_short
 
 
 cdef extern from "<time.h>" nogil:
@@ -240,7 +240,10 @@ cdef class IoThread:
             if not op.can_wait or op.file.gone:
                 op.error = 0
                 continue
-            if op.file.short_of_space or (self.full and not has_space(op.file.fd, op.length)):
+            # Acks or definitions may have taken the reserve while no record waited: records leave
+            # it to them all the same.
+            if op.file.short_of_space or (
+                    (self.full or is_short()) and not has_space(op.file.fd, op.length)):
                 op.error = ENOSPC
             else:
                 run_op(op)

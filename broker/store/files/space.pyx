@@ -68,6 +68,11 @@ cdef bint give_reserve() noexcept nogil:
     return given
 
 
+cdef bint is_short() noexcept nogil:
+    """Whether the reserve was given and is not made again."""
+    return reserve_given != 0
+
+
 cdef bint has_space(int fd, size_t length) noexcept nogil:
     """Whether records that waited for space may be written: what the reserve gave is not for
     them, nor is the last of the disk."""
