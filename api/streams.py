@@ -1,6 +1,8 @@
 """Streams: finding their messages by a key, and replaying them."""
 
+import binascii
 import time
+from base64 import b64decode
 from typing import Any, Literal
 
 from django.http import HttpRequest
@@ -19,9 +21,11 @@ router = Router(tags=["Streams"])
 
 
 class SearchQuery(Schema):
-    """`from` and `to`: ms since 1970, a day, a time, `yesterday`, or an age such as `2h`."""
+    """`from` and `to`: ms since 1970, a day, a time, `yesterday`, or an age such as `2h`. With
+    `value_encoding=base64`, `value` may be any octets."""
 
     value: Text
+    value_encoding: Literal["string", "base64"] = "string"
     key: Text | None = None
     first: Text | None = Field(None, alias="from")
     last: Text | None = Field(None, alias="to")
@@ -71,8 +75,11 @@ async def search(request: HttpRequest, vhost: str, name: str, query: SearchQuery
         first = None if query.first is None else moment(query.first, now_ms)
         last = None if query.last is None else moment(query.last, now_ms, is_end=True)
         check(first, last)
+        octets = b64decode(query.value, validate=True) if query.value_encoding == "base64" else None
     except BadWords as error:
         raise BrokerError(400, "bad_request", str(error)) from None
+    except binascii.Error as error:
+        raise BrokerError(400, "bad_request", f"value is not base64: {error}") from None
     found: dict[str, Any] = await ask(
         request,
         "stream.search",
@@ -80,7 +87,7 @@ async def search(request: HttpRequest, vhost: str, name: str, query: SearchQuery
         name=name,
         value=query.value,
         max=query.max,
-        **given(key=query.key, first=first, last=last, truncate=query.truncate),
+        **given(key=query.key, first=first, last=last, truncate=query.truncate, octets=octets),
     )
     return found
 

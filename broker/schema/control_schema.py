@@ -683,11 +683,13 @@ class StreamSearch(Arguments):
     `reasons`; `whole_from` is the time (ms) from which on the stream is indexed by this key, null:
     from its beginning. The figures: index files that the range meets, were searched, were skipped
     by their filters, were not needed (`left`); requests to an object store; messages read.
-    `truncate` as in `queue.get`. Needs read permission."""
+    `octets` come before `value`, for what is no text. `truncate` as in `queue.get`. Needs read
+    permission."""
 
     vhost: str
     name: str
     value: str
+    octets: bytes | None = None
     key: str | None = None
     first: int | None = None
     last: int | None = None

@@ -119,6 +119,8 @@ def test_it_finds_messages_by_a_key(api: httpx.Client) -> None:
     times = [row["timestamp"] for row in found["messages"]]
     params = {"key": "header:n", "value": "1", "from": times[1], "to": times[1], "max": 1}
     assert len(api.get(where, params=params).json()["messages"]) == 1
+    params = {"key": "n", "value": "MQ==", "value_encoding": "base64"}
+    assert len(api.get(where, params=params).json()["messages"]) == 3
     params = {"key": "n", "value": "1", "to": "2020-01-01"}
     assert api.get(where, params=params).json()["messages"] == []
     for wrong, told in (
@@ -127,6 +129,7 @@ def test_it_finds_messages_by_a_key(api: httpx.Client) -> None:
         ({"key": "n", "value": "1", "from": "noon"}, "'noon' is no time"),
         ({"key": "n", "value": "1", "from": "today", "to": "yesterday"}, "ends before it begins"),
         ({"key": "n", "value": "1", "max": 0}, "max must be"),
+        ({"key": "n", "value": "1", "value_encoding": "base64"}, "is not base64"),
     ):
         refused = api.get(where, params=wrong)
         assert refused.status_code == 400 and told in refused.text, refused.text

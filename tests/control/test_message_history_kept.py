@@ -19,7 +19,7 @@ async def test_what_was_confirmed_when_the_broker_was_killed_has_its_record(
     broker = make_broker()
     async with control(broker) as client:
         await client.call("queue.declare", vhost="/", name="q", durable=True)
-        await keep(client, "/", "headers", "^q$", history_keys="message_id")
+        await keep(client, "/", "headers", "^q$", history_keys="message_id", history_events=True)
     confirmed = 0
     with Client.open((broker.host, broker.amqp_port)) as client:
         client.call(1, "confirm.select")
@@ -39,9 +39,22 @@ async def test_what_was_confirmed_when_the_broker_was_killed_has_its_record(
         queue = await client.call("item", noun="queues", vhost="/", name="q")
         assert queue["messages"] >= confirmed
         answer = await client.call(
-            "stream.search", vhost="/", name=HISTORY, value=str(confirmed - 1)
+            "stream.search",
+            vhost="/",
+            name=HISTORY,
+            key="message_id",
+            value=str(confirmed - 1),
         )
         assert len(answer["messages"]) == 1 and answer["complete"]
+        (row,) = answer["messages"]
+        with Client.open((broker.host, broker.amqp_port)) as amqp:
+            assert amqp.get(1, "q", no_ack=True) is not None
+        await client.call("stream.search", vhost="/", name=HISTORY, key="message_id", value="0")
+        # What happened to a message on both sides of the kill is its one life.
+        for offset, events in ((0, ["published", "got_no_ack"]), (row["offset"], ["published"])):
+            life = await client.call("history.life", vhost="/", offset=offset)
+            told = [event["event"] for event in life["events"]]
+            assert (told, life["kept"], life["reasons"]) == (events, True, [])
     # The policy holds after the restart, too.
     channel = connect(broker).channel()
     channel.confirm_delivery()

@@ -86,6 +86,16 @@ async def test_any_text_is_a_key(client: BrokerClient, amqp: Client, key: str) -
     assert offsets(await search(client, stream, key * 200, key="id")) == [2]
 
 
+@pytest.mark.parametrize("key", [b"k" * 65_536, b"\xff\x00\x80 key", bytes(range(256))])
+async def test_long_and_binary_keys_are_found_whole(
+    client: BrokerClient, amqp: Client, key: bytes
+) -> None:
+    stream = streams.declare(amqp, x_stream_index="header:id")
+    for value in (key, key[:-1], key + b"x"):
+        streams.fill(amqp, stream, b"", headers={"id": Binary(value)})
+    assert offsets(await search(client, stream, "", octets=key, key="id")) == [0]
+
+
 async def test_it_searches_a_range_of_time(client: BrokerClient, amqp: Client) -> None:
     stream = streams.declare(amqp, x_stream_index="message_id")
     streams.fill(amqp, stream, *(b"%d" % number for number in range(20)), message_id="same")

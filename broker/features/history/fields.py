@@ -42,9 +42,7 @@ def first_fields(
 
 
 def _fields(headers: dict[str, Any]) -> bytes:
-    return b"".join(
-        _name(name) + encode_value(value) for name, value in headers.items()
-    )
+    return b"".join(_name(name) + encode_value(value) for name, value in headers.items())
 
 
 def _name(name: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from broker.fields.codec import octets
 from broker.schema.control_schema import TransferReplay
 from broker.schema.errors import describe
 from broker.server.control.requests import Request, bad_request, handles
@@ -121,7 +122,7 @@ async def _found(request: Request[TransferReplay], vhost: Any, queue: Any) -> _P
     args = request.args
     begin, end = _check_offsets(args)
     most = request.broker.config.stream_search_results_max if args.max is None else args.max
-    asked = Asked(args.key, args.value or "", args.first, args.last, most)
+    asked = Asked(args.key, octets(args.value or ""), args.first, args.last, most)
     found = await search(request.broker, vhost, queue, asked)
     offsets = [message.offset for message in found.answer.messages if begin <= message.offset < end]
     if not offsets:

@@ -8,7 +8,6 @@ import contextlib
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from broker.fields.codec import octets
 from broker.schema.errors import describe
 from broker.schema.message_history import PLACE_KEY
 from broker.server.control.requests import bad_request
@@ -27,7 +26,7 @@ class Asked(NamedTuple):
     """What a search asks for: the newest `most` messages with a value, None is no limit of time."""
 
     key: str | None
-    value: str
+    value: bytes
     first: int | None
     last: int | None
     most: int
@@ -54,7 +53,7 @@ async def search(broker: Any, vhost: Any, queue: Any, asked: Asked) -> Found:
     if first > last:
         raise bad_request("the range of time ends before it begins")
     searching = Searching(broker, index, queue)
-    answer = await searching.find(name, octets(asked.value), first, last, asked.most)
+    answer = await searching.find(name, asked.value, first, last, asked.most)
     return Found(answer, name, index.whole_from(queue.incarnation, name))
 
 

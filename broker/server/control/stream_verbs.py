@@ -6,7 +6,7 @@ import asyncio
 import re
 from typing import Any
 
-from broker.fields.codec import text
+from broker.fields.codec import octets, text
 from broker.fields.properties import readable
 from broker.kernel import clock
 from broker.schema.control_schema import StreamRead, StreamSearch
@@ -93,7 +93,8 @@ def shown_row(row: Any, truncate: int | None) -> dict[str, Any]:
 async def stream_search(request: Request[StreamSearch]) -> Any:
     args, broker = request.args, request.broker
     vhost, queue = stream_of(request)
-    asked = Asked(args.key, args.value, args.first, args.last, args.max)
+    value = octets(args.value) if args.octets is None else args.octets
+    asked = Asked(args.key, value, args.first, args.last, args.max)
     found = await search(broker, vhost, queue, asked)
     answer = found.answer
     messages = []

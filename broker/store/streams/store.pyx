@@ -409,8 +409,11 @@ cdef class StreamStore(Dirty):
         self.segments.written(False, self)
         if self.deleted:
             return self.finish_delete()
-        if not round.sync or (self.flying_number == self.safe_number
-                              and self.flying_position == self.safe_position):
+        if self.flying_number == self.safe_number and self.flying_position == self.safe_position:
+            return self.sweep()
+        if not round.sync:
+            # The next sync covers what this round wrote: the store has to be in its round.
+            self.persister.add(self)
             return self.sweep()
         self.safe_offset = self.flying_offset
         self.safe_number = self.flying_number
