@@ -56,7 +56,7 @@ from broker.settings.files import SettingsError, SettingsFiles
 from broker.stats import Stats
 from broker.store.bodies.settings import body_settings
 from broker.store.commit.persister import Persister
-from broker.store.directory import data_directory, snapshot
+from broker.store.directory import data_directory, identities, snapshot
 from broker.store.files import disk
 from broker.vhosts.definitions import Definitions
 from broker.vhosts.policies import Policies
@@ -206,10 +206,10 @@ class Broker(SignIn):
             snapshot.drop(str(config.data_dir))
             reserve_of(config).give_for_start(disk.usage(str(config.data_dir))[0])
             data_directory.check_schema(str(config.data_dir))
+            self.identities = identities.identities(str(config.data_dir))
             self.loading.prepare()
             self.policies.load()
-            failed = data_directory.failed_sync(str(config.data_dir))
-            if failed:
+            if failed := data_directory.failed_sync(str(config.data_dir)):
                 log.warning("the last run ended with a failed disk: writing everything again")
                 data_directory.write_again(str(config.data_dir))
             quarantine = self.persister.quarantine

@@ -100,6 +100,8 @@ STANDING = {
     "nodes:service": "see being_drained",
     "nodes:overrides": "nothing is changed until the next start; tests/ctl/test_service.py",
     "nodes:db_dir": "the data directory",
+    "nodes:appliance_id": "of the data directory",
+    "nodes:node_id": "of the data directory",
     "nodes:hole_punching": "the file system",
     "nodes:name": "the one node",
     "nodes:no_sync": "a setting",

@@ -56,6 +56,15 @@ def test_it_starts_on_an_old_directory_and_finds_everything(upgraded: Any) -> No
     assert "error" not in upgraded.log().lower()
 
 
+def test_an_upgraded_directory_has_an_appliance_and_a_node_that_stay(upgraded: Any) -> None:
+    names = ("appliance_id", "node_id")
+    first = [(upgraded.data_dir / name).read_text() for name in names]
+    assert first[0] != first[1]
+    upgraded.kill()
+    upgraded.start()
+    assert [(upgraded.data_dir / name).read_text() for name in names] == first
+
+
 def test_an_upgraded_directory_survives_kills(upgraded: Any) -> None:
     for _ in range(2):
         upgraded.kill()

@@ -16,6 +16,7 @@ from broker.kernel import clock
 from broker.queues.stream_arguments import Start
 from broker.schema.tier_work import Answer, Task
 from broker.settings.config import Config
+from broker.store.directory.identities import identities
 from management.tiers.work import Work
 from tests.crash.inside import Inside, publish
 
@@ -71,6 +72,7 @@ class Tiered(Inside):
 
     def make_runs_short(self) -> None:
         # Called at the end of the start: the features' part of it. Nothing was written meanwhile.
+        self.identities = identities(str(self.config.data_dir))
         self.tiers.start(clock.now())
 
     # -- time --------------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from broker.kernel import clock
 from broker.schema import hops, upstream_keys
 from broker.schema.control_schema import ShovelReport
 from broker.schema.upstream_keys import UPSTREAM, UPSTREAM_SET
-from broker.store.directory.appliance import identity
 
 if TYPE_CHECKING:
     from broker.queues.types import MessageQueue
@@ -88,7 +87,7 @@ class Federation(Feature):
         host.access.parameters.watchers.append(self._parameters_changed)
 
     def start(self, now_ms: int) -> None:
-        self._appliance = identity(str(self._host.config.data_dir))
+        self._appliance = self._host.identities.appliance
         self._parameters_changed()
 
     # -- definitions -------------------------------------------------------------------------------

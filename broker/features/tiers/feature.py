@@ -16,7 +16,6 @@ from broker.features.tiers.register import Register, group_of_stream
 from broker.features.tiers.uploads import Uploads
 from broker.kernel import clock
 from broker.schema.tier_work import Answer
-from broker.store.directory.appliance import identity
 from broker.store.files import disk
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class Tiers(Feature):
     def start(self, now_ms: int) -> None:
         """Everything is recovered: objects that no list names any more are to go. Raises OSError,
         ValueError."""
-        self.carrier.appliance = identity(self._directory)
+        self.carrier.appliance = self._host.identities.appliance
         disk.remove_tree(f"{self._directory}/{CACHE}")
         disk.makedirs(f"{self._directory}/{CACHE}")
         self._register.recover()

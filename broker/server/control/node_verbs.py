@@ -56,6 +56,9 @@ async def whoami(request: Request[Whoami]) -> Any:
 async def types(request: Request[Types]) -> Any:
     return {"exchange": [*TYPES], "queue": [*queue_types.TYPES]}
 
+_MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL")
+"""EXTERNAL needs the certificate of a client."""
+
 
 @handles("overview")
 async def overview(request: Request[Overview]) -> Any:
@@ -198,11 +201,7 @@ async def nodes(request: Request[Nodes]) -> Any:
         "enabled_plugins": ["rabbitmq_management"],
         "auth_mechanisms": [
             {"name": name, "description": "", "enabled": True}
-            for name in (
-                ("PLAIN", "AMQPLAIN", "EXTERNAL")
-                if broker.certificates.verifies_clients
-                else ("PLAIN", "AMQPLAIN")
-            )
+            for name in _MECHANISMS[: 3 if broker.certificates.verifies_clients else 2]
         ],
         "exchange_types": [{"name": name, "description": "", "enabled": True} for name in TYPES],
         "applications": [{"name": "leveret", "description": "", "version": version()}],
@@ -212,6 +211,8 @@ async def nodes(request: Request[Nodes]) -> Any:
         "config_files": [],
         "log_files": [],
         "db_dir": str(broker.config.data_dir),
+        "appliance_id": broker.identities.appliance,
+        "node_id": broker.identities.node,
         **waits(broker),
         "disk_stalled_s": round(broker.stall.seconds, 3),
         "reads_failed": broker.persister.failed_reads.count,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+from broker.store.directory.identities import APPLIANCE, NODE
 from broker.store.directory.snapshot import INCOMPLETE
 from broker.store.files import disk
 
@@ -80,7 +81,7 @@ def write_again(directory: str) -> None:
         f"{directory}/{name}"
         for name in disk.listdir(directory)
         if name.endswith((".json", ".journal"))
-        or name in ("boots", "appliance_id", "secrets_key", _VERSION_FILE)
+        or name in ("boots", APPLIANCE, NODE, "secrets_key", _VERSION_FILE)
     ]
     for vhost in disk.listdir(f"{directory}/vhosts"):
         paths.append(f"{directory}/vhosts/{vhost}/definitions.journal")

@@ -40,6 +40,7 @@ PATHS = (
     Row("sync_failed", "local", "the mark of a disk that failed"),
     Row("incomplete_backup", "local", "the mark of a copy that is not whole"),
     Row("appliance_id", "local", "whose data this is; a copy gets another one"),
+    Row("node_id", "local", "which machine's directory this is; a copy gets another one"),
     Row("secret_key", "local", "signs the cookies of sessions"),
     Row("secrets_key", "local", "encrypts passwords at rest"),
     Row("quarantine/**", "local", "copies of what was damaged"),

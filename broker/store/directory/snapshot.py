@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.store.directory.identities import APPLIANCE, NODE
 from broker.store.files import disk, gate
 
 DIRECTORY = "snapshot"
@@ -27,7 +28,7 @@ LIST = "files"
 
 SECRETS_KEY = "secrets_key"
 LEFT_OUT = frozenset(
-    {"run", "lock", "control.sock", "reserve", "appliance_id", SECRETS_KEY, DIRECTORY}
+    {"run", "lock", "control.sock", "reserve", APPLIANCE, NODE, SECRETS_KEY, DIRECTORY}
 )
 """Names in a data directory that say nothing about another one, and the key of its secrets. What
 starts on a copy is another appliance."""
