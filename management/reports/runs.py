@@ -131,11 +131,16 @@ class Runs:
             asked_by=asked_by,
             asked_at=now_ms,
         )
-        self._local(report, run_id).mkdir(parents=True)
+        local = self._local(report, run_id)
+        # Under another name until its record is there: `forget_old`, in another thread, removes
+        # runs without one.
+        begun = local.with_name(f".{run_id}")
         try:
-            self.write(run)
+            begun.mkdir(parents=True)
+            replace(begun / RECORD, _record(run))
+            begun.rename(local)
         except OSError:
-            shutil.rmtree(self._local(report, run_id), ignore_errors=True)
+            shutil.rmtree(begun, ignore_errors=True)
             raise
         return run
 
@@ -164,7 +169,7 @@ class Runs:
     def write(self, run: Run, *, sync: bool = True) -> None:
         """Replace a run's record; mere progress need not survive a power cut. That of a run which
         is in its place goes through the door. Raises OSError."""
-        data = msgspec.json.format(msgspec.json.encode(run), indent=1)
+        data = _record(run)
         path = self.path(run.report, run.run_id) / RECORD
         if path.is_relative_to(self._under_way):
             replace(path, data, sync=sync)
@@ -245,6 +250,8 @@ class Runs:
     def end_abandoned(self, now_ms: int) -> None:
         """Say of runs that an earlier reports process left unfinished that they failed."""
         for report in REPORTS:
+            for begun in (self._under_way / report).glob(".*"):
+                shutil.rmtree(begun, ignore_errors=True)
             for run in self.all(report):
                 if not run.is_over:
                     run.state = "failed"
@@ -273,6 +280,11 @@ class Runs:
             with contextlib.suppress(OSError):
                 found.update(path.name for path in (place / report).iterdir())
         return {name for name in found if RUN_ID.fullmatch(name)}
+
+
+def _record(run: Run) -> bytes:
+    """The content of its file."""
+    return msgspec.json.format(msgspec.json.encode(run), indent=1)
 
 
 def replace(path: Path, data: bytes, *, sync: bool = True) -> None:

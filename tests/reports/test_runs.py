@@ -36,6 +36,25 @@ def test_it_keeps_the_newest_runs_and_the_last_result(tmp_path: Path) -> None:
     assert kept.last_done("queue-usage") == first
 
 
+def test_a_run_whose_record_is_being_written_is_not_taken_for_an_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, replace = Runs(tmp_path / "reports"), runs.replace
+
+    def beside(path: Path, data: bytes, *, sync: bool = True) -> None:
+        kept.forget_old("queue-usage")
+        replace(path, data, sync=sync)
+
+    for _ in range(runs.RUNS_KEPT):
+        run = kept.new("queue-usage", None, TEN + 1000)
+        run.state = "failed"
+        kept.write(run)
+    monkeypatch.setattr(runs, "replace", beside)
+    # Ids of one second are in no order, so that the newest may stand among the oldest.
+    run = kept.new("queue-usage", "anna", TEN)
+    assert kept.read("queue-usage", run.run_id) == run
+
+
 @pytest.mark.parametrize(
     "run_id", ["..", "", "20261121T100000Z-aaaaaa/..", "20261121T100000Z-AAAA"]
 )
