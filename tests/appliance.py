@@ -50,6 +50,8 @@ class Appliance:
             "metrics_port": -1,
             # The directories of many tests stay for a while.
             "disk_reserve": 0,
+            # A slow disk of the machine that runs the tests is no fault of the product's.
+            "disk_stall_after": 600,
             # Tests of refusals need not wait for them.
             "login_refusal_delay": 0,
             "reports_schedule": NEVER,

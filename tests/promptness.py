@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-TRIES = 5
+TRIES = 20
 
 
 class LateError(AssertionError):

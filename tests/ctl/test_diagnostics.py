@@ -6,6 +6,8 @@ import json
 import platform
 import threading
 import uuid
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -97,51 +99,57 @@ def test_it_prints_the_end_of_the_log(ctl: Ctl, shared_broker: Appliance) -> Non
     assert ctl("log_tail", "-N", "0").status == 65
 
 
-def test_it_prints_lines_of_the_log_as_they_come(ctl: Ctl, shared_broker: Appliance) -> None:
+def followed(ctl: Ctl, *words: str, cause: Callable[[], None], until: Callable[[Any], bool]) -> Any:
+    """The JSON lines of a command that follows what happens, which is made to happen all the time,
+    since the command does not say when it begins; again until enough of it is seen."""
     stop = threading.Event()
 
-    def connect_again() -> None:
-        # The command begins behind the newest line, and it does not say when: so there are many.
+    def go() -> None:
         while not stop.is_set():
-            connect(shared_broker).close()
+            cause()
 
-    writer = threading.Thread(target=connect_again)
+    writer = threading.Thread(target=go)
     writer.start()
     try:
-        ran = ctl("--format", "json", "log_tail_stream", "--duration", "2")
+        for seconds in ("0.5", "2", "8", "30"):
+            ran = ctl(*words, "--duration", seconds)
+            assert ran.status == 0
+            if until(found := [json.loads(line) for line in ran.out.splitlines()]):
+                break
     finally:
         stop.set()
         writer.join()
-    assert ran.status == 0
-    found = [json.loads(line) for line in ran.out.splitlines()]
-    assert any("connection" in one["text"] for one in found)
+    assert until(found), found[-5:]
+    return found
+
+
+def test_it_prints_lines_of_the_log_as_they_come(ctl: Ctl, shared_broker: Appliance) -> None:
+    found = followed(
+        ctl,
+        *("--format", "json", "log_tail_stream"),
+        cause=lambda: connect(shared_broker).close(),
+        until=lambda rows: any("connection" in one["text"] for one in rows),
+    )
     assert all({"id", "time", "level", "source"} < one.keys() for one in found)
     assert [one["id"] for one in found] == sorted({one["id"] for one in found})
 
 
 def test_it_prints_events_as_json_lines(ctl: Ctl, shared_broker: Appliance, name: str) -> None:
-    stop = threading.Event()
-
-    def change() -> None:
-        # Whether the subscription stands is known by its events only: so there are many.
-        connection = connect(shared_broker)
+    with closing(connect(shared_broker)) as connection:
         channel = connection.channel()
-        while not stop.is_set():
+
+        def change() -> None:
             channel.queue_declare(name)
             channel.queue_delete(name)
-        connection.close()
 
-    writer = threading.Thread(target=change)
-    writer.start()
-    try:
-        ran = ctl("consume_event_stream", "--duration", "1", "--pattern", "^queue")
-    finally:
-        stop.set()
-        writer.join()
-    assert ran.status == 0
-    found = [json.loads(line) for line in ran.out.splitlines()]
-    assert {one["event"] for one in found} == {"queue.created", "queue.deleted"}
-    assert all((one["vhost"], one["name"]) == ("/", name) for one in found)
+        found = followed(
+            ctl,
+            *("consume_event_stream", "--pattern", "^queue"),
+            cause=change,
+            until=lambda rows: {one["event"] for one in rows} >= {"queue.created", "queue.deleted"},
+        )
+    assert {one["event"].partition(".")[0] for one in found} == {"queue"}
+    assert {(one["vhost"], one["name"]) for one in found} == {("/", name)}
     assert ctl("consume_event_stream", "--pattern", "(").status == 65
 
 
