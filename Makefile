@@ -9,7 +9,7 @@ SETUP := python3 tools/environment.py
 JOBS := $(if $(CI),2,4)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk large-stream bridge-faults bridge-links fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
+.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk large-stream bridge-faults bridge-links many-bindings fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
 run:  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@$(SETUP) start
@@ -50,6 +50,9 @@ bridge-faults: test-environment  ## kills, cuts, blocks and refusals while shove
 
 bridge-links: test-environment  ## two thousand links of federation at once: their memory, and that they hold up nobody
 	@LEVERET_TEST_LINKS=2000 LEVERET_TEST_SECONDS_MAX=1800 $(PYTHON) -m pytest -q -n 0 tests/bridges/test_many.py $(ARGS)
+
+many-bindings: test-environment  ## a hundred thousand bindings of ordinary kinds fit one exchange
+	@LEVERET_TEST_BINDINGS=100000 $(PYTHON) -m pytest -q -n 0 tests/oracles/test_routing.py $(ARGS)
 
 fuzz: test-environment  ## send ten million mutants through every door, two hours at most (ARGS="--seconds 600 --door tcp")
 	@$(PYTHON) -m tests.fuzz $(ARGS)

@@ -13,7 +13,7 @@ from management.appliance import broker
 from management.broker_client import BrokerError
 
 TOAST_COOKIE = "leveret_toast"
-TOAST_SECONDS = 20
+TOAST_SECONDS = 60
 
 
 class FormError(Exception):

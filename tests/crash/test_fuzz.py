@@ -31,7 +31,7 @@ def test_damaged_files_are_told_of_and_no_altered_byte_is_served() -> None:
     assert total.by_kind.keys() >= FILES
 
 
-@pytest.mark.parametrize(("backend", "others"), [("ram", 29), ("leveldb", 499)])
+@pytest.mark.parametrize(("backend", "others"), [("ram", 59), ("leveldb", 499)])
 def test_a_file_cut_at_any_byte_costs_no_more_than_what_was_behind(
     backend: str, others: int
 ) -> None:

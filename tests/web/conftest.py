@@ -37,6 +37,13 @@ REPORT_VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) =>
   console.error(`${event.violatedDirective}: ${event.blockedURI} ${event.sample}`));
 """
+# A notice disappears after four seconds: on a busy machine before the test has asked for it.
+KEEP_NOTICES = """
+const remove = Element.prototype.remove;
+Element.prototype.remove = function () {
+  if (!this.classList.contains("toast")) remove.call(this);
+};
+"""
 
 expect.set_options(timeout=TIMEOUT_MS)
 
@@ -118,6 +125,7 @@ def make_page(
         )
         context.set_default_timeout(TIMEOUT_MS)
         context.add_init_script(REPORT_VIOLATIONS)
+        context.add_init_script(KEEP_NOTICES)
         page = context.new_page()
         page.on("pageerror", lambda error: watch.note(f"exception: {error}"))
         page.on("console", lambda line: watch.note(line.text) if line.type == "error" else None)
