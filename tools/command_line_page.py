@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from written_page import written  # noqa: E402
+
 from management.ctl import commands as commands  # noqa: E402
 from management.ctl import helping  # noqa: E402
 from management.ctl.parsing import GENERAL  # noqa: E402
@@ -131,15 +133,5 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def main() -> int:
-    if sys.argv[1:] == ["--check"]:
-        if not PAGE.exists() or PAGE.read_text() != page():
-            print(f"{PAGE.relative_to(ROOT)} is out of date; run `make docs`")
-            return 1
-        return 0
-    PAGE.write_text(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(written(PAGE, page()))

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import msgspec  # noqa: E402
+from written_page import written  # noqa: E402
 
 from broker.schema import control_schema as schema  # noqa: E402
 
@@ -127,16 +128,5 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     return "nil" if default is None else f"`{default!r}`"
 
 
-def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-            print(f"{PAGE.relative_to(ROOT)} is out of date: run tools/control_socket_page.py")
-            return 1
-        return 0
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(written(PAGE, page()))

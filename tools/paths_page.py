@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from written_page import written  # noqa: E402
+
 from broker.store.directory import paths  # noqa: E402
 
 PAGE = ROOT / "docs" / "formats" / "data-directory.md"
@@ -44,15 +46,5 @@ def page() -> str:
     return HEAD + "\n".join(rows) + "\n"
 
 
-def main() -> int:
-    if sys.argv[1:] == ["--check"]:
-        if not PAGE.exists() or PAGE.read_text() != page():
-            print(f"{PAGE.relative_to(ROOT)} is out of date; run `make docs`")
-            return 1
-        return 0
-    PAGE.write_text(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(written(PAGE, page()))

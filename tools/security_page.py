@@ -12,6 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from written_page import written  # noqa: E402
+
 from broker.settings import config  # noqa: E402
 from broker.settings.bounds import FIXED  # noqa: E402
 
@@ -53,16 +55,5 @@ def page(text: str) -> str:
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 
 
-def main() -> int:
-    text = PAGE.read_text()
-    if sys.argv[1:] == ["--check"]:
-        if text != page(text):
-            print(f"{PAGE.relative_to(ROOT)} is out of date; run `make docs`")
-            return 1
-        return 0
-    PAGE.write_text(page(text))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(written(PAGE, page(PAGE.read_text())))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from management.broker_client import BrokerClient, BrokerError
 from tests.amqp.raw import Client
 from tests.appliance import Appliance
+from tests.control.own_vhost import own_vhost
 from tests.control.test_real_broker import control
 
 
@@ -23,13 +23,8 @@ async def client(shared_broker: Appliance) -> AsyncIterator[BrokerClient]:
 @pytest.fixture
 async def vhost(client: BrokerClient) -> AsyncIterator[str]:
     """A vhost of the test's own that guest may use."""
-    name = f"typed-{uuid.uuid4().hex[:8]}"
-    await client.call("vhost.put", name=name)
-    await client.call(
-        "permission.put", vhost=name, user="guest", configure=".*", write=".*", read=".*"
-    )
-    yield name
-    await client.call("vhost.delete", name=name)
+    async with own_vhost(client, "typed") as name:
+        yield name
 
 
 def connect(broker: Appliance, vhost: str) -> Client:

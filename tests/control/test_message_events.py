@@ -14,6 +14,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from management.broker_client import BrokerClient, BrokerError
 from tests.appliance import Appliance
+from tests.control.own_vhost import own_vhost
 from tests.control.replaying import replayed
 from tests.control.test_real_broker import connect, control, until
 
@@ -30,14 +31,9 @@ async def client(shared_broker: Appliance) -> AsyncIterator[BrokerClient]:
 @pytest.fixture
 async def vhost(client: BrokerClient) -> AsyncIterator[str]:
     """A vhost of an unused name, whose history has events of all queues."""
-    name = f"events-{uuid.uuid4().hex[:8]}"
-    await client.call("vhost.put", name=name)
-    await client.call(
-        "permission.put", vhost=name, user="guest", configure=".*", write=".*", read=".*"
-    )
-    await keep(client, name, history_events=True)
-    yield name
-    await client.call("vhost.delete", name=name)
+    async with own_vhost(client, "events") as name:
+        await keep(client, name, history_events=True)
+        yield name
 
 
 @pytest.fixture

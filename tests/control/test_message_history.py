@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from management.broker_client import BrokerClient, BrokerError
 from management.history_rows import record
 from tests.appliance import Appliance
+from tests.control.own_vhost import own_vhost
 from tests.control.replaying import replayed, taken
 from tests.control.test_real_broker import connect, control, until
 
@@ -29,13 +29,8 @@ async def client(shared_broker: Appliance) -> AsyncIterator[BrokerClient]:
 @pytest.fixture
 async def vhost(client: BrokerClient) -> AsyncIterator[str]:
     """A vhost of an unused name: a history is one for all of a vhost."""
-    name = f"history-{uuid.uuid4().hex[:8]}"
-    await client.call("vhost.put", name=name)
-    await client.call(
-        "permission.put", vhost=name, user="guest", configure=".*", write=".*", read=".*"
-    )
-    yield name
-    await client.call("vhost.delete", name=name)
+    async with own_vhost(client, "history") as name:
+        yield name
 
 
 @pytest.fixture
