@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 RATES_MODE = "detailed"
 """RabbitMQ's word for rates by publisher, exchange and queue, which single objects show."""
 
+_MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL")
+"""EXTERNAL needs the certificate of a client."""
+
 
 @handles("whoami")
 async def whoami(request: Request[Whoami]) -> Any:
@@ -55,9 +58,6 @@ async def whoami(request: Request[Whoami]) -> Any:
 @handles("types")
 async def types(request: Request[Types]) -> Any:
     return {"exchange": [*TYPES], "queue": [*queue_types.TYPES]}
-
-_MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL")
-"""EXTERNAL needs the certificate of a client."""
 
 
 @handles("overview")
