@@ -124,6 +124,13 @@ def make_hour(usage: Path, queues: int, hour: datetime) -> Path:
     return path
 
 
+def _untaken(usage: Path) -> datetime:
+    """The last hour before NOW of which there is no feed yet."""
+    hours = [path.name[:13] for path in usage.glob("*.jsonl")]
+    last = datetime.strptime(min(hours), "%Y-%m-%dT%H") if hours else NOW
+    return last.replace(minute=0, tzinfo=UTC) - timedelta(hours=1)
+
+
 def written_hour(usage: Path, queues: int, hour: datetime) -> Path:
     """One hour of the feed as a broker writes it whose queues each take three messages and give one
     every ten seconds; its clock goes as fast as it can.
@@ -474,9 +481,9 @@ def main() -> None:
         "pyarrow": f"pyarrow: {rebuilt}",
     }
     wanted = options.only.split(",") if options.only else list(names)
-    for number, step in enumerate(wanted):
+    for step in wanted:
         if step in ("hour", "schedule"):
-            hour = NOW.replace(minute=0) - timedelta(hours=number + 1)
+            hour = _untaken(usage)
             path = (written_hour if options.written else make_hour)(usage, options.queues, hour)
             print(f"an hour of the feed: {path.stat().st_size / 1e6:.0f} MB", flush=True)
         measured(names[step], step, usage, ("chrt", "-f", "5") if options.realtime else ())
