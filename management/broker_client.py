@@ -53,7 +53,7 @@ class Push:
     """One push of a subscription.
 
     `event`: `start` (data replaces what was known), `delta` (changed values only), `resync` (pushes
-    were left out, a start follows), `away` (made here: the broker is gone, a start follows when it
+    were left out, a start follows), `away` (made here: the broker is down, a start follows when it
     is back), or the name of an event. `at`: milliseconds since 1970 by the broker's clock.
     """
 
@@ -297,7 +297,7 @@ class BrokerClient:
         future = self._waiting.get(frame.id) if frame.id is not None else None
         if future is None or future.done():
             if frame.id in self._subscribing and frame.error is None:
-                # Who asked is gone.
+                # The caller was cancelled.
                 self._send_quietly("unsubscribe", {"sub": frame.ok["sub"]})
             self._subscribing.discard(frame.id or 0)
             return

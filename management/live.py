@@ -5,7 +5,7 @@ One subscription at the broker serves all tabs that look at the same thing with 
 From the page: `{"type": "subscribe", "id": 1, "topic": "item", "noun": "queues", "key": [...]}`
 (`rows` takes `keys`, `overview` and `events` nothing) and `{"type": "unsubscribe", "id": 1}`. To
 the page: `{"id", "event", "at", "data"}`, where `event` is `start` (data replaces what was known),
-`delta` (changed values only, under dotted keys), `away` (the broker is gone, a start follows when
+`delta` (changed values only, under dotted keys), `away` (the broker is down, a start follows when
 it is back), `ended` (with the reason), or the name of a broker event.
 
 Nothing is queued for a slow page: what it has not taken yet is merged, and the newest value wins.
@@ -269,7 +269,7 @@ def merged(known: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         rows = {tuple(key): values for key, values in known["rows"]}
         for key, values in changes["rows"]:
             before = rows.get(tuple(key))
-            # None is a row that is gone.
+            # None is a row that was removed.
             rows[tuple(key)] = {**before, **values} if before and values else values
         result["rows"] = [[list(key), values] for key, values in rows.items()]
     return result

@@ -202,7 +202,7 @@ class Access:
         return ok
 
     def settle(self, job: Job, ok: bool) -> None:
-        """Notes the outcome of a job once, also if those who asked are gone: throttle, remembered
+        """Notes the outcome of a job once, also if its clients have left: throttle, remembered
         pair, upgraded hash."""
         if self._jobs.pop((job.mac, job.peer), None) is None:
             return

@@ -29,16 +29,16 @@ class Feature:
         """An exchange was declared or recovered, or other arguments hold for it now."""
 
     def exchange_deleted(self, vhost: VHost, exchange: BoundExchange) -> None:
-        """An exchange is gone."""
+        """An exchange was deleted."""
 
     def queue_configured(self, vhost: VHost, queue: MessageQueue) -> None:
         """A queue was declared or recovered, or other arguments hold for it now."""
 
     def queue_deleted(self, queue: MessageQueue, now_ms: int) -> None:
-        """A queue is gone."""
+        """A queue was deleted."""
 
     def connection_closed(self, connection: Connection, now_ms: int) -> None:
-        """A connection is gone."""
+        """A connection has ended."""
 
     def used(self, vhost: VHost, user: str, client: str, counts: Mapping[str, int]) -> None:
         """A user published or took messages over no connection, but by `client`: what that adds to

@@ -29,7 +29,7 @@ class Leaving:
             oldest.drop()
 
     def discard(self, connection: Connection) -> None:
-        """Its transport is gone."""
+        """Its transport is closed."""
         self._connections.pop(connection, None)
 
     def __len__(self) -> int:

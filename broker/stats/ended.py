@@ -1,4 +1,4 @@
-"""What queues and channels that are gone had counted, so that no sum goes down when one goes."""
+"""What ended queues and channels had counted, so that no sum goes down when one goes."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Bindings:
             self.leaving[kind, name] = rows
 
     def drop_to(self, kind: str, name: str) -> Iterator[BoundExchange | None]:
-        """Removes those to a queue or an exchange that is gone, one a step. Its exchange, where it
+        """Removes those to a deleted queue or exchange, one a step. Its exchange, where it
         is there."""
         while rows := self.leaving.get((kind, name)):
             (source, row), binding = rows.popitem()
@@ -125,7 +125,7 @@ class Bindings:
             yield exchange
 
     def drop_from(self, gone: BoundExchange) -> Iterator[None]:
-        """Removes those of an exchange that is gone, one a step."""
+        """Removes those of a deleted exchange, one a step."""
         while gone.bindings:
             row, binding = gone.bindings.popitem()
             self._uncount(binding, gone)

@@ -40,7 +40,7 @@ class Unbinding:
             self._slices.begin(self._delete_lonely())
 
     def begin(self, kind: str, name: str, gone: BoundExchange | None = None) -> None:
-        """A queue or an exchange is gone; `gone` is the exchange."""
+        """A queue or an exchange was deleted; `gone` is the exchange."""
         for exchange in self._bindings.leave(kind, name):
             self.look_at(exchange)
         self._slices.begin(self._unbind(kind, name, gone))

@@ -31,7 +31,7 @@ class UnusedQueues:
             self._look_in(queue, after, after)
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is gone, or its time may be another one."""
+        """The queue was deleted, or its time may be another one."""
         timer = self._timers.pop(queue, None)
         if timer is not None:
             timer.cancel()

@@ -198,7 +198,7 @@ class VHost(DefiningVHost):
         self.bodies.close(True)
 
     def delete(self) -> Iterator[None]:
-        """The vhost is gone: its queues give their files back, one a step."""
+        """The vhost was deleted: the files of its queues are removed, one queue a step."""
         for queue in Through(self.queues.values()):
             if not queue.deleted:
                 self._topology.changed()

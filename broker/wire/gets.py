@@ -94,7 +94,7 @@ class Get:
         self._gets.answered(self)
 
     def empty(self, queue: Any) -> None:
-        """The queue has nothing to give, or is gone."""
+        """The queue is empty, or was deleted."""
         self._gets.answered(self)
 
 

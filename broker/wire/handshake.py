@@ -111,7 +111,7 @@ class Handshake:
         self._login = self._host.login(connection, user, password)
 
     def end(self) -> None:
-        """The transport is gone: the password is not looked at, unless that has begun."""
+        """The transport is closed: the password is not verified, unless that has begun."""
         if self._login is not None:
             self._login.cancel()
 

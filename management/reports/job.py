@@ -2,7 +2,7 @@
 
 The reports process writes the specification of a run, one line of JSON, to standard input. When the
 run is over it writes that of another one, which finds Spark running, or an empty line, which ends
-this process. When the pipe closes, the reports process is gone and this one ends too, and with it
+this process. When the pipe closes, the reports process has ended and this one ends too, and with it
 Spark's JVM. Progress and outcome go back as lines of JSON over DESCRIPTOR; what Spark prints goes
 to standard error. A run that fails is the process's last one.
 """

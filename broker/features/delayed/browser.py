@@ -54,7 +54,7 @@ class Waiting(NamedTuple):
 
 
 class _Run:
-    """Sorted entries, in memory or in the file of a run; a file that is gone has none."""
+    """Sorted entries, in memory or in the file of a run; a file that was removed has none."""
 
     def __init__(self, data: bytes | None, path: str, first: int, count: int) -> None:
         self._data = data

@@ -43,7 +43,7 @@ class Cancelled:
         return True
 
     def forget_gone(self, is_there: Callable[[int], bool]) -> None:
-        """Forgets those whose segment is gone: the index finds nothing behind their places
+        """Drops those whose segment was removed: the index finds nothing behind their places
         anyway."""
         for segment in [each for each in self._places if not is_there(each)]:
             self.count -= len(self._places.pop(segment))

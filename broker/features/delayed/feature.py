@@ -77,7 +77,7 @@ class Delayed(Feature):
         if vhost.recovering and exchange.durable:
             problems = holding.recover()
             if not (wanted or problems or holding.messages or holding.messages_leaving):
-                # Its directories go with those of exchanges that are gone.
+                # Its directories are removed with those of deleted exchanges.
                 return
             for problem in problems:
                 vhost.problems.append(
@@ -93,7 +93,7 @@ class Delayed(Feature):
             exchange.holding = None
 
     def vhost_recovered(self, vhost: VHost) -> None:
-        """Directories of exchanges that are gone go too."""
+        """Directories of deleted exchanges are removed too."""
         living = {each.incarnation for each in self._holdings.get(vhost, {}).values()}
         for kind in ("delayed", "schedule"):
             directory = f"{vhost.directory}/{kind}"

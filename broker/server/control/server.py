@@ -111,7 +111,7 @@ class Session:
         self._writer = writer
         self._requests: set[asyncio.Task[None]] = set()
         self.at_end: list[Callable[[], object]] = []
-        """Called when the peer is gone."""
+        """Called when the peer has closed the connection."""
         self._room = asyncio.Semaphore(_REQUESTS_AT_ONCE)
         self.logins: dict[int, asyncio.Task[Any]] = {}
         """Logins under way, by the numbers that the peer gave them."""

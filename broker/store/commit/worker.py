@@ -1,5 +1,5 @@
 """A thread for store work in Python that must not hold the loop: questions to an index on disk,
-collecting body files, reading through records whose queue is gone.
+collecting body files, reading through records whose queue was deleted.
 
 Calls are carried out one after the other; their results come back on the loop, through an eventfd.
 A call may be a generator: each value it yields is a result.

@@ -132,7 +132,7 @@ def _reports_last(entry: os.DirEntry[str]) -> tuple[bool, str]:
 
 
 def _entries(path: str) -> list[os.DirEntry[str]]:
-    """What is in a directory, nothing if it is gone."""
+    """What is in a directory, nothing if it does not exist."""
     try:
         with os.scandir(path) as found:
             return list(found)
