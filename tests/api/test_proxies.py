@@ -54,7 +54,9 @@ def test_a_browser_behind_a_proxy_is_not_this_machine_over_amqp_either(
 ) -> None:
     url = f"ws://{behind_a_proxy.host}:{behind_a_proxy.http_port}/amqp"
     near = {"X-Forwarded-For": "127.0.0.1"}
-    with connect(url, subprotocols=[Subprotocol("amqp")], additional_headers=near) as socket:
+    with connect(
+        url, subprotocols=[Subprotocol("amqp")], additional_headers=near, open_timeout=60
+    ) as socket:
         socket.send(raw.PROTOCOL_HEADER)
         socket.recv(10)
         start_ok = raw.method(

@@ -269,6 +269,7 @@ def live(signed_in: httpx.Client, **headers: str) -> ClientConnection:
         url,
         origin=Origin(str(signed_in.base_url).rstrip("/")),
         additional_headers={"Cookie": cookies, **headers},
+        open_timeout=60,
     )
 
 

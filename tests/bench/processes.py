@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -71,11 +73,17 @@ def settled_bytes(pids: list[int]) -> int:
 
 
 def free_port() -> int:
-    """A port on loopback that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """A port on loopback that is free now. It is none of those that the system chooses from for
+    connections and for listeners without a port, so that no other program takes it by chance
+    while its listener is closed."""
+    text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+    first, last = map(int, text.split())
+    others = [*range(10_000, first), *range(last + 1, 65_536)] or range(1_024, 65_536)
+    while True:
+        port = random.SystemRandom().choice(others)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def end(process: subprocess.Popen[bytes], patience: float = 20.0) -> None:

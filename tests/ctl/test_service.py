@@ -20,6 +20,7 @@ from websockets.sync.client import connect as websocket
 
 from tests.amqp import raw
 from tests.appliance import Appliance
+from tests.bench.processes import free_port
 from tests.conftest import Make
 from tests.control.test_real_broker import connect
 from tests.ctl.conftest import Ctl, Ran
@@ -31,7 +32,9 @@ GUEST = ("guest", "guest")
 def leveret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
     """An appliance that every test leaves as it found it."""
     directory = tmp_path_factory.mktemp("service")
-    made = Appliance("serve", directory, unix_path=directory / "amqp.sock")
+    # Its listeners are closed for a while: other programs must not get their ports meanwhile.
+    ports = {"amqp_port": free_port(), "ws_port": free_port()}
+    made = Appliance("serve", directory, unix_path=directory / "amqp.sock", **ports)
     yield made.start()
     made.close()
 
@@ -155,12 +158,12 @@ def test_a_login_under_way_and_a_browser_are_not_let_in(leveret: Appliance, ctl:
     url = f"ws://{leveret.host}:{leveret.http_port}/"
     with (
         pytest.raises(InvalidStatus) as refused,
-        websocket(url, subprotocols=[Subprotocol("amqp")]),
+        websocket(url, subprotocols=[Subprotocol("amqp")], open_timeout=60),
     ):
         pass
     assert refused.value.response.status_code == 503
     ctl("revive")
-    with websocket(url, subprotocols=[Subprotocol("amqp")]) as browser:
+    with websocket(url, subprotocols=[Subprotocol("amqp")], open_timeout=60) as browser:
         browser.send(raw.PROTOCOL_HEADER)
         assert browser.recv(timeout=30)[0] == 1
 

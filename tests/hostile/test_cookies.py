@@ -69,7 +69,7 @@ def test_a_live_socket_reads_a_slow_cookie_of_the_length_it_takes(
     url = f"ws://{shared_leveret.host}:{shared_leveret.http_port}/live/"
     before = cpu_seconds(web)
     for _ in range(20):
-        socket = connect(url, additional_headers={"Cookie": slow})
+        socket = connect(url, additional_headers={"Cookie": slow}, open_timeout=60)
         with socket, pytest.raises(ConnectionClosed):
             socket.recv(30)
     assert cpu_seconds(web) - before < 3

@@ -97,16 +97,16 @@ def test_the_disk_s_and_the_memory_s(broker: Appliance, reload: Reload) -> None:
 def test_the_pages_that_may_come_in(broker: Appliance, reload: Reload) -> None:
     page = Origin("https://shop.example")
     with pytest.raises(InvalidStatus, match="403"):
-        connect(broker.ws_url, origin=page)
+        connect(broker.ws_url, origin=page, open_timeout=60)
     reload("http", allowed_origins="https://shop.example")
-    with connect(broker.ws_url, origin=page) as socket:
+    with connect(broker.ws_url, origin=page, open_timeout=60) as socket:
         socket.send(raw.PROTOCOL_HEADER)
         assert socket.recv(10)
     reload("http", allowed_origins="https://other.example")
     deadline = time.monotonic() + 60
     while True:
         try:
-            with connect(broker.ws_url, origin=page):
+            with connect(broker.ws_url, origin=page, open_timeout=60):
                 pass
         except InvalidStatus:
             break

@@ -23,7 +23,9 @@ class MessageSocket:
 
     def __init__(self, url: str, cut: int = 0, **options: Any) -> None:
         self.open = contextlib.ExitStack()
-        self.connection: ClientConnection = self.open.enter_context(connect(url, **options))
+        self.connection: ClientConnection = self.open.enter_context(
+            connect(url, **options, open_timeout=60)
+        )
         self.cut = cut
         self.timeout: float | None = 10.0
 
@@ -107,7 +109,7 @@ def test_a_wrong_password_is_refused(shared_leveret: Appliance, door: str) -> No
 def test_a_wrong_protocol_header_is_answered_and_closed(
     shared_leveret: Appliance, door: str
 ) -> None:
-    with connect(url_of(shared_leveret, door)) as client:
+    with connect(url_of(shared_leveret, door), open_timeout=60) as client:
         client.send(b"GET / HTTP/1.1\r\n\r\n")
         assert client.recv(10) == b"AMQP\x00\x00\x09\x01"
         with pytest.raises(ConnectionClosed):
@@ -116,7 +118,7 @@ def test_a_wrong_protocol_header_is_answered_and_closed(
 
 @pytest.mark.parametrize("door", DOORS)
 def test_text_is_refused(shared_leveret: Appliance, door: str) -> None:
-    with connect(url_of(shared_leveret, door)) as client:
+    with connect(url_of(shared_leveret, door), open_timeout=60) as client:
         client.send("AMQP")
         with pytest.raises(ConnectionClosed) as closed:
             client.recv(10)
@@ -129,7 +131,7 @@ def test_a_page_of_another_site_is_refused(shared_leveret: Appliance, door: str)
     page = Origin("https://elsewhere.example")
     with (
         pytest.raises(InvalidStatus) as refused,
-        connect(url_of(shared_leveret, door), origin=page),
+        connect(url_of(shared_leveret, door), origin=page, open_timeout=60),
     ):
         pass
     assert refused.value.response.status_code == 403
@@ -140,7 +142,7 @@ def test_a_rebound_name_is_refused(shared_leveret: Appliance, door: str) -> None
     url = url_of(shared_leveret, door).replace("127.0.0.1", "attacker.example")
     port = shared_leveret.ws_port if door == "ws" else shared_leveret.http_port
     plain = socket.create_connection(("127.0.0.1", port))
-    with pytest.raises(InvalidStatus) as refused, connect(url, sock=plain):
+    with pytest.raises(InvalidStatus) as refused, connect(url, sock=plain, open_timeout=60):
         pass
     assert refused.value.response.status_code == 421
 
