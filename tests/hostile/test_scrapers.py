@@ -39,7 +39,7 @@ def scrape(appliance: Appliance, user: str = "scraper", **headers: str) -> httpx
 def test_idle_connections_keep_no_scraper_away(watched: Appliance) -> None:
     with contextlib.ExitStack() as stack:
         for number in range(3 * CONNECTIONS_MAX):
-            one = socket.create_connection((watched.host, watched.metrics_port), 10)
+            one = socket.create_connection((watched.host, watched.metrics_port), 60)
             stack.enter_context(contextlib.closing(one))
             if number % 2:
                 one.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
@@ -51,7 +51,7 @@ def test_idle_connections_keep_no_scraper_away(watched: Appliance) -> None:
 def test_a_full_connection_limit_keeps_no_scraper_away(watched: Appliance) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(30):
-            one = socket.create_connection((watched.host, watched.amqp_port), 10)
+            one = socket.create_connection((watched.host, watched.amqp_port), 60)
             stack.enter_context(contextlib.closing(one))
         assert scrape(watched).status_code == 200
 

@@ -37,7 +37,7 @@ def crowd(where: tuple[str, int], size: int) -> Iterator[list[socket.socket]]:
         sockets = []
         for _ in range(size):
             one = stack.enter_context(socket.socket())
-            one.settimeout(10)
+            one.settimeout(60)
             with contextlib.suppress(OSError):
                 one.connect(where)
             sockets.append(one)
@@ -138,7 +138,7 @@ def test_who_does_not_get_on_is_dropped(make_broker: Make, said: bytes) -> None:
 
 def test_a_byte_now_and_then_does_not_help(make_broker: Make) -> None:
     broker = make_broker(handshake_timeout="300 ms")
-    with socket.create_connection(address(broker), 10) as peer:
+    with socket.create_connection(address(broker), 60) as peer:
         peer.sendall(raw.PROTOCOL_HEADER)
         peer.recv(65536)
         peer.settimeout(0.05)
@@ -279,7 +279,7 @@ def test_it_listens_on_a_unix_socket(make_broker: Make) -> None:
     with raw.Client(address(broker)) as client:
         client.socket.close()
         client.socket = socket.socket(socket.AF_UNIX)
-        client.socket.settimeout(10)
+        client.socket.settimeout(60)
         client.socket.connect(str(path))
         client.start()
         client.send_method(0, "connection.open", virtual_host="/")

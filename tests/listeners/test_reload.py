@@ -164,7 +164,7 @@ def common_name(leveret: Appliance, listener: str, authority: Authority) -> str:
     host, port = leveret.addresses[listener]
     context: ssl.SSLContext = authority.client_context()
     with (
-        socket.create_connection((host, port), 10) as plain,
+        socket.create_connection((host, port), 60) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as tls,
     ):
         subject = (tls.getpeercert() or {})["subject"]

@@ -56,7 +56,7 @@ def test_the_limits_of_connections(broker: Appliance, reload: Reload) -> None:
         tcp_keepalive="7:1:1",
         pre_login_bytes="8 KiB",
     )
-    with socket.create_connection(address(broker), 10) as silent:
+    with socket.create_connection(address(broker), 60) as silent:
         assert timer_of(broker.amqp_port, silent.getsockname()[1])[1] <= 7
         assert silent.recv(1) == b"", "handshake_timeout"
     with raw.Client(address(broker)) as client:
