@@ -21,7 +21,6 @@ from broker.schema.control_schema import (
 )
 from broker.server.control.certificate_dates import described
 from broker.server.control.requests import Request, bad_request, handles
-from broker.server.metrics.memory import memory_parts
 from broker.server.pace import Pace
 from broker.serving.certificates import CertificateError, offered
 from broker.settings.config import settings
@@ -33,6 +32,9 @@ HIDDEN = "not shown"
 
 @handles("memory")
 async def memory(request: Request[Memory]) -> Any:
+    # The metrics ask other verbs for their figures, and either may be imported first.
+    from broker.server.metrics.memory import memory_parts
+
     pace, parts = Pace(), dict[str, int]()
     for parts in memory_parts(request.broker):  # noqa: B007 - the last ones count
         await pace()
