@@ -9,7 +9,7 @@ SETUP := python3 tools/environment.py
 JOBS := $(if $(CI),2,4)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk large-stream bridge-faults bridge-links many-bindings fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
+.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk large-stream history-states bridge-faults bridge-links many-bindings fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
 run:  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@$(SETUP) start
@@ -44,6 +44,9 @@ full-disk: test-environment  ## fill a small disk again and again, drain it, los
 
 large-stream: test-environment  ## a stream of 1 GB on a disk of 100 MB, written and read; root, for the disk
 	@LEVERET_TEST_STREAM_BYTES=1000000000 LEVERET_TEST_DISK_BYTES=100000000 LEVERET_TEST_SECONDS_MAX=3600 $(PYTHON) -m pytest -q -n 0 tests/tiers/test_over_amqp.py -k larger $(ARGS)
+
+history-states: test-environment  ## start on the states that a power cut can leave of tiers, index and history (options: ARGS="--states 2000")
+	@$(PYTHON) -m tests.crash.history_states $(ARGS)
 
 bridge-faults: test-environment  ## kills, cuts, blocks and refusals while shovels and links carry (ARGS="--cycles 500 --kind link")
 	@$(PYTHON) -m tests.bridges $(ARGS)
