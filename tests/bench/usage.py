@@ -253,7 +253,8 @@ def step_schedule(usage: Path) -> None:
 
 
 def step_begin(usage: Path) -> None:
-    """The same, for the first time."""
+    """The same, for the first time: without results that it could take over."""
+    shutil.rmtree(usage / "run" / "reports", ignore_errors=True)
     _run(usage, "queue-usage")
 
 
