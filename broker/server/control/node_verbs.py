@@ -167,6 +167,12 @@ async def _own_connections(broker: Broker, caller: Caller, vhost: str | None) ->
     return {"connections": connections, "channels": channels}
 
 
+def _mechanisms(broker: Broker) -> tuple[str, ...]:
+    # EXTERNAL needs the certificate of a client.
+    external = ("EXTERNAL",) if broker.certificates.verifies_clients else ()
+    return ("PLAIN", "AMQPLAIN", *external)
+
+
 @handles("nodes")
 async def nodes(request: Request[Nodes]) -> Any:
     broker, ages = request.broker, request.args.ages
@@ -200,8 +206,7 @@ async def nodes(request: Request[Nodes]) -> Any:
         "rates_mode": RATES_MODE,
         "enabled_plugins": ["rabbitmq_management"],
         "auth_mechanisms": [
-            {"name": name, "description": "", "enabled": True}
-            for name in _MECHANISMS[: 3 if broker.certificates.verifies_clients else 2]
+            {"name": name, "description": "", "enabled": True} for name in _mechanisms(broker)
         ],
         "exchange_types": [{"name": name, "description": "", "enabled": True} for name in TYPES],
         "applications": [{"name": "leveret", "description": "", "version": version()}],
