@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.server.entrance import ACCEPTED_AT_ONCE, Entrance, let_wait
-from broker.server.metrics import MetricsServer
 from broker.server.tcp import RelayProtocol, SocketProtocol
 from broker.server.tier_listener import TierListener
 from broker.server.websocket import WebSocketListener, WebSocketProtocol
@@ -29,6 +28,7 @@ from broker.store.files import disk
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
+    from broker.server.metrics import MetricsServer
 
 
 METRICS = "http/prometheus"
@@ -149,6 +149,9 @@ class Listeners:
         return bound
 
     async def _open_metrics(self, port: int) -> None:
+        # The metrics ask verbs for figures, and a verb opens listeners: either may come first.
+        from broker.server.metrics import MetricsServer
+
         metrics = self._metrics = MetricsServer(self._broker)
         for host in self._broker.config.bind:
             with _told("metrics", host, port):
