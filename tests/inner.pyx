@@ -10,6 +10,7 @@ from broker.queues.latencies cimport LATENCY_BUCKETS, Latencies
 from broker.queues.stream_filter cimport StreamFilter
 from broker.store.bodies.store cimport BodyStore
 from broker.store.files.body_record cimport BodyHead, body_check
+from broker.store.files cimport space_ahead
 from broker.store.index.body_census cimport ReferenceCounter
 from broker.store.streams.store cimport StreamStore
 from broker.wire.channel cimport Channel
@@ -84,3 +85,12 @@ def requeue_all(Channel channel) -> None:
     """Puts every unacknowledged delivery back."""
     cdef Deliveries deliveries = channel.deliveries
     deliveries.settle_up_to(deliveries.ledger.next - 1, SETTLE_REQUEUE)
+
+
+def space_ahead_after(uint32_t rounds, uint64_t ns) -> tuple:
+    """Sets after how many small rounds in what time a segment gets space ahead. Returns what was
+    set before."""
+    before = (space_ahead.rounds_before, space_ahead.within_ns)
+    space_ahead.rounds_before = rounds
+    space_ahead.within_ns = ns
+    return before

@@ -27,10 +27,13 @@ from broker.vhosts.definitions import Definitions
 from broker.vhosts.policies import Policies
 from broker.vhosts.vhost import VHost
 from tests.crash.profiles import Profile
+from tests.inner import space_ahead_after
 from tests.store.driven import Taker
 
 PATIENCE = 30.0
 SEGMENT = 4096
+SPACE_AHEAD = (16, 1_000_000_000)
+"""As the broker has it: rounds, and nanoseconds."""
 USUAL = Profile("usual")
 
 
@@ -58,6 +61,8 @@ class Inside:
     ) -> None:
         self.directory = directory
         self.profile = profile
+        # Soon, so that the short workloads have states with space ahead.
+        space_ahead_after(2, 3_600_000_000_000)
         self.callbacks: list[Callable[[], None]] = []
         self.failed: str | None = None
         self.timers: list[Callable[[], None]] = []
@@ -236,6 +241,7 @@ class Inside:
         self._close()
 
     def _close(self) -> None:
+        space_ahead_after(*SPACE_AHEAD)
         for thread in self.persister.io_threads:
             thread.close()
         Inside.ended += 1

@@ -262,8 +262,10 @@ def test_a_filled_tail_is_cut(make: Callable[..., Driven], filler: str, tmp_path
     tail = bytes(5000) if filler == "zeros" else random.Random(3).randbytes(5000)
     segment.write_bytes(data + tail)
     again = make()
-    (problem,) = again.recover()
-    assert "cut 5000 bytes" in problem
+    problems = again.recover()
+    # Zeros are space ahead of the records, of which nothing is lost.
+    assert bool(problems) == (filler == "random")
+    assert all("cut 5000 bytes" in problem for problem in problems)
     assert again.drain() == bodies
     assert segment.read_bytes() == data
     assert not (tmp_path / "quarantine").exists()

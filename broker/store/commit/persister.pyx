@@ -214,6 +214,13 @@ cdef class Persister:
         return self.pressed
 
     @property
+    def has_written_all(self):
+        """Whether nothing waits for a round or a removal, and no round is in flight."""
+        return self.in_flight == NULL and not (
+            self.broken or self.first or self.dirty or self.left or self.journals or self.waiting
+            or self.postponed.any) and self.background.is_removed(self.background.removals)
+
+    @property
     def waits_for_disk(self):
         """For how many seconds the round in flight has been with the writing thread; 0 if there is
         none."""

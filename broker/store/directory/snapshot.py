@@ -4,7 +4,8 @@ Every file is either only appended to or replaced by another of its name, so a l
 it had are the state of a file. The links are made twice: once beside the traffic, which takes as
 long as there are files, and again with the gate shut (`broker.store.files.gate`), when only what
 changed since is linked and the lengths are noted. Holes would alter what is linked: none are made
-until the snapshot goes.
+until the snapshot goes. Nor are zeros put behind records (`broker.store.files.space_ahead`): those
+that are there are cut before the lengths are noted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.store.directory.identities import APPLIANCE, NODE
-from broker.store.files import disk, gate
+from broker.store.files import disk, gate, space_ahead
 
 DIRECTORY = "snapshot"
 """Of the data directory; it goes with the snapshot, or at the next start."""
@@ -57,6 +58,7 @@ def take(directory: str) -> Taken:
         gate.hold_holes(True)
         with gate.shut():
             began = time.monotonic()
+            space_ahead.give_all_back()
             _mirror(directory, f"{place}/{TREE}")
             rows = list(contents(f"{place}/{TREE}"))
             still_s = time.monotonic() - began

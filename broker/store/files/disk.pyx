@@ -20,14 +20,15 @@ from broker.store.files.gate import altering
 from broker.store.files.observer cimport observed, observer, refused
 from broker.store.files.operation cimport (
     OP_CLOSE, OP_MKDIR, OP_OPEN, OP_PUNCH, OP_READ, OP_RMDIR, OP_SYNC, OP_SYNC_DIRECTORY,
-    OP_SYNC_FILE_SYSTEM, OP_UNLINK, OP_WRITE, OP_WRITE_ACKS, OP_WRITE_BODIES, OP_WRITE_CONTENT,
-    OP_WRITE_FILE, OP_WRITE_RECORDS, File, Op,
+    OP_SYNC_FILE_SYSTEM, OP_TRUNCATE, OP_UNLINK, OP_WRITE, OP_WRITE_ACKS, OP_WRITE_BODIES,
+    OP_WRITE_CONTENT, OP_WRITE_FILE, OP_WRITE_RECORDS, File, Op,
 )
 from broker.store.files.planted cimport planted
 from broker.store.files.punch cimport punch
 from broker.store.files.body_record cimport body_is_sound
 from broker.store.files.seal cimport seal_acks, seal_bodies, seal_records
 from broker.store.files.space cimport give_reserve, has_space, is_full
+from broker.store.files.space_ahead cimport forget_ahead, give_back, write_ahead
 
 
 cdef extern from "broker/store/files/native.h" nogil:
@@ -100,6 +101,7 @@ cdef void file_close(File* file) noexcept:
 
 cdef void file_free(File* file) noexcept:
     if file != NULL:
+        forget_ahead(file)
         if file.fd >= 0:
             c_close(file.fd)
         free(file.path)
@@ -122,16 +124,23 @@ cdef bint is_left_out(int kind) noexcept nogil:
     return False
 
 
+cdef void seal(Op* op) noexcept nogil:
+    """Gives records and acks entries their checks, before they are written."""
+    if op.kind == OP_WRITE_RECORDS:
+        seal_records(op)
+    elif op.kind == OP_WRITE_ACKS:
+        seal_acks(op)
+    elif op.kind == OP_WRITE_BODIES:
+        seal_bodies(op)
+
+
 cdef void perform(Op* op, const char* path) noexcept nogil:
     if (op.kind == OP_WRITE_RECORDS or op.kind == OP_WRITE or op.kind == OP_WRITE_ACKS
             or op.kind == OP_WRITE_BODIES):
-        if op.kind == OP_WRITE_RECORDS:
-            seal_records(op)
-        elif op.kind == OP_WRITE_ACKS:
-            seal_acks(op)
-        elif op.kind == OP_WRITE_BODIES:
-            seal_bodies(op)
+        seal(op)
         op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
+        if op.kind == OP_WRITE_RECORDS and op.error == 0:
+            write_ahead(op)
     elif op.kind == OP_SYNC:
         if c_fdatasync(op.file.fd) != 0:
             op.error = native_errno()
@@ -171,6 +180,8 @@ cdef void perform(Op* op, const char* path) noexcept nogil:
             op.error = native_errno()
     elif op.kind == OP_PUNCH:
         op.error = EAGAIN if holes_held() else punch(op)
+    elif op.kind == OP_TRUNCATE:
+        give_back(op)
     elif op.kind == OP_WRITE_FILE:
         op.error = native_write_file(op.path, op.data, op.length)
     elif op.kind == OP_WRITE_CONTENT:
@@ -184,8 +195,9 @@ cdef void perform(Op* op, const char* path) noexcept nogil:
 
 cdef void tell(Op* op, const char* path) noexcept nogil:
     """Tells the observer of an operation that is over."""
-    # Of holes `punch` tells, one by one; contents lie in files without a name.
-    if observer == NULL or op.kind == OP_PUNCH or op.kind == OP_WRITE_CONTENT:
+    # `punch` tells of each hole, `give_back` of what it cuts; contents lie in files without a name.
+    if (observer == NULL or op.kind == OP_PUNCH or op.kind == OP_TRUNCATE
+            or op.kind == OP_WRITE_CONTENT):
         return
     if op.kind == OP_READ:
         observed(op.kind, path, op.offset, op.length, op.error, NULL, 0)

@@ -351,8 +351,9 @@ cdef class IoThread:
             self.waiting_last.next = round
         self.waiting_last = round
         self.open += 1
-        pthread_cond_signal(&self.condition)
         pthread_mutex_unlock(&self.mutex)
+        # Not before: the thread would wake up and wait for the mutex.
+        pthread_cond_signal(&self.condition)
 
     cdef void drain(self) noexcept:
         """Takes the count from the eventfd; there may be none."""

@@ -18,8 +18,8 @@ cdef enum:
     OP_PUNCH = 12            # holes for what the acks file beside `path` says is settled
     OP_WRITE_FILE = 13       # a whole small file, not synced
     OP_WRITE_BODIES = 14     # seals each shared body's record, then writes
-    OP_RENAME = 15           # 15, 16 and 18 are no operations of a thread (observer.KINDS)
-    OP_TRUNCATE = 16
+    OP_RENAME = 15           # 15 and 18 are no operations of a thread (observer.KINDS)
+    OP_TRUNCATE = 16         # gives back the space ahead of the records
     OP_WRITE_CONTENT = 17    # into a file without a name in the directory `path`, made if needed
 
 
@@ -35,6 +35,13 @@ cdef struct File:
     bint listed              # in the persister's list of open files, most recently used first
     File* newer
     File* older
+    # Of the thread that writes, see `broker.store.files.space_ahead`.
+    uint64_t written         # end of the records
+    uint64_t ahead           # end of the zeros behind them; 0: there are none
+    uint32_t small_rounds
+    uint64_t small_since
+    File* before_ahead
+    File* behind_ahead
 
 
 cdef struct Op:
@@ -51,4 +58,5 @@ cdef struct Op:
     bint can_wait            # its data is kept, and confirms wait, while the disk is full
     bint is_body             # OP_READ of a shared body's record, which is checked: `is_sound`
     bint is_sound
+    uint64_t extend_to       # OP_WRITE_RECORDS: the file may get space ahead up to here
     size_t done              # bytes read or written

@@ -136,6 +136,7 @@ cdef class Scan:
         cdef size_t entries = self.gone.length // sizeof(Span)
         cdef const Span* gone = NULL
         cdef const uint8_t* place
+        cdef size_t end
         if entries:
             gone = <const Span*> self.gone.data
         while True:
@@ -152,7 +153,11 @@ cdef class Scan:
         if not record_fits(place, length - self.position) or (
                 record_check(place, self.incarnation, self.segment, <uint32_t> self.position)
                 != (<const RecordHead*> place).check):
-            self.damaged = True
+            # Zeros up to the end are space ahead of the records.
+            end = self.position
+            while end < length and base[end] == 0:
+                end += 1
+            self.damaged = end < length
             return False
         return True
 

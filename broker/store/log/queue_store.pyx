@@ -50,6 +50,7 @@ cdef class QueueStore(MessageStore):
         self.touch = touch
         self.refs = SharedRefs(bodies)
         self.segments = Segments(folder, durable, first_number, numbers_behind)
+        self.segments.extends = durable
         self.sealed = Sealed(self.segments)
         self.buffer = ReadBuffer(self.segments)
         self.damage = Damage(self.segments)
@@ -102,6 +103,8 @@ cdef class QueueStore(MessageStore):
         self.segments.roll()
         if old != NULL and old.settled == old.count:
             self.drop_segment(old)
+        elif old != NULL and old.messages != NULL and old.messages.ahead and not self.dirty:
+            self.persister.add(self)
         return 0
 
     cdef int note(self, Segment* segment, uint32_t position, uint32_t word) except -1:
@@ -605,6 +608,8 @@ cdef class QueueStore(MessageStore):
                 and segments.first_block == NULL):
             segments.active.sealed = True
             self.drop_segment(segments.active)
+        elif segments.give_back() and not self.dirty:
+            self.persister.add(self)
 
     cdef int mark_exactly(self) except -1:
         """The watermarks say what was delivered up to now, and no more."""
@@ -616,6 +621,8 @@ cdef class QueueStore(MessageStore):
         self.mark_exactly()
         self.keep = False
         self.segments.closing = True
+        if self.segments.give_back() and not self.dirty:
+            self.persister.add(self)
 
     def delete(self) -> None:
         self.deleted = True

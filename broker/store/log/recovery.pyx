@@ -233,7 +233,11 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
     if at < search.length and not (content.damaged and content.live == 0):
         cut = f"{path}: cut {search.length - at} bytes behind the last sound record"
         tail = data[at:]
-        if not is_last and tail.count(0) < len(tail):
+        if tail.count(0) == len(tail):
+            # Space ahead, of which nothing was lost.
+            disk.truncate(path, at)
+            return 0
+        if not is_last:
             store.persister.quarantine.take(store.folder.incarnation, number, at, tail, len(tail))
             cut += f"; they are in {store.persister.quarantine.directory}"
         problems.append(cut)

@@ -104,6 +104,9 @@ cdef class Segments:
     cdef bint ending             # the queue is deleted
     cdef bint left               # no file is left
     cdef bint closing            # no deliveries any more
+    cdef bint extends            # files may get space ahead of their records
+    cdef bint gives_back         # with the next round: the active segment's, too
+    cdef bint has_surplus        # a sealed segment's file may have space ahead
     cdef Segment* head
     cdef Segment* active
     cdef Segment* last_found
@@ -144,6 +147,8 @@ cdef class Segments:
     cdef int freeze_marks(self, bint keep) except -1
     cdef int freeze_acks(self, Round* round) except -1
     cdef int freeze_records(self, Round* round) except -1
+    cdef int freeze_surplus(self, Round* round) except -1
+    cdef bint give_back(self) noexcept
     cdef int written(self, bint keep, Dirty owner) except -1
     cdef int64_t count(self) noexcept
     cdef int64_t disk_bytes(self) noexcept

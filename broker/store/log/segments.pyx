@@ -24,7 +24,7 @@ from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
 from broker.store.files.disk cimport file_free, file_new
 from broker.store.files.operation cimport (
-    File, OP_MKDIR, OP_RMDIR, OP_UNLINK, OP_WRITE, OP_WRITE_ACKS, OP_WRITE_RECORDS, Op,
+    File, OP_MKDIR, OP_RMDIR, OP_TRUNCATE, OP_UNLINK, OP_WRITE, OP_WRITE_ACKS, OP_WRITE_RECORDS, Op,
 )
 from broker.store.files.io_thread cimport (
     Round, STAGE_MAKE, STAGE_REMOVE, STAGE_WRITE, round_add, round_new,
@@ -168,6 +168,7 @@ cdef class Segments:
                 self.free_block(self.tail)
         if self.active != NULL:
             self.active.sealed = True
+            self.has_surplus = self.extends
         segment = <Segment*> calloc(1, sizeof(Segment))
         if segment == NULL:
             raise MemoryError("no memory for a segment")
@@ -534,7 +535,10 @@ cdef class Segments:
         # have been delivered.
         self.freeze_marks(keep)
         self.freeze_acks(round)
-        return self.freeze_records(round)
+        self.freeze_records(round)
+        if self.has_surplus:
+            self.freeze_surplus(round)
+        return 0
 
     cdef int freeze_marks(self, bint keep) except -1:
         """Notes what was settled in blocks that the round writes, and watermarks for them."""
@@ -602,6 +606,8 @@ cdef class Segments:
                 self.ensure_file(round, segment, False)
                 op = round_add(round, STAGE_WRITE, OP_WRITE_RECORDS, segment.messages)
                 op.can_wait = True
+                if self.extends and round.sync and not segment.sealed:
+                    op.extend_to = self.persister.segment_size
                 op.data = block.data
                 op.length = block.length
                 op.offset = block.start
@@ -620,6 +626,24 @@ cdef class Segments:
                 self.persister.segment_writes += 1
             block = block.next
         return 0
+
+    cdef int freeze_surplus(self, Round* round) except -1:
+        """Gives back the space ahead in files that need none any more."""
+        cdef Segment* segment = self.head
+        while segment != NULL:
+            if (segment.messages != NULL and segment.messages.ahead
+                    and (segment.sealed or self.gives_back)):
+                round_add(round, STAGE_WRITE, OP_TRUNCATE, segment.messages)
+            segment = segment.next
+        self.has_surplus = self.gives_back = False
+        return 0
+
+    cdef bint give_back(self) noexcept:
+        """The active segment, too, shall give back its space ahead; whether it has any."""
+        if self.active == NULL or self.active.messages == NULL or not self.active.messages.ahead:
+            return False
+        self.has_surplus = self.gives_back = True
+        return True
 
     cdef int written(self, bint keep, Dirty owner) except -1:
         """A round is over. `keep`: consumers are there, and what they read next stays in memory."""

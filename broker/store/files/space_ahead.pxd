@@ -1,0 +1,12 @@
+from libc.stdint cimport uint32_t, uint64_t
+
+from broker.store.files.operation cimport File, Op
+
+
+cdef uint32_t rounds_before
+cdef uint64_t within_ns
+
+
+cdef void write_ahead(Op* op) noexcept nogil
+cdef void give_back(Op* op) noexcept nogil
+cdef void forget_ahead(File* file) noexcept nogil
