@@ -41,6 +41,9 @@ def configure(part: str, level: str, style: str, per_second: int = 0) -> None:
     limited = LimitedHandler([handler, RECENT], per_second)
     logging.basicConfig(level=level.upper(), handlers=[limited], force=True)
     logging.captureWarnings(True)
+    # No line shows them, and looking them up is most of what a line costs that is left out.
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     sys.unraisablehook = _unraisable
     threading.excepthook = _ended_thread
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
+
+KEPT = 1_024
+KEPT_MAX = 64
+"""Characters of an address that is remembered; a valid one is shorter."""
 
 
 def is_loopback(peer: str) -> bool:
@@ -22,6 +27,11 @@ def address_of(peer: str) -> str:
 
 
 def _parsed(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    return _read(peer) if len(peer) <= KEPT_MAX else _read.__wrapped__(peer)
+
+
+@functools.lru_cache(KEPT)
+def _read(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         address = ipaddress.ip_address(peer.partition("%")[0])
     except ValueError:

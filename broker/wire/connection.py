@@ -608,9 +608,14 @@ class Connection(FrameParser):
         """The channels have ended. The connection's queues are gone, and the acks before it
         written, before the client may believe it."""
         self.end_queues()
-        self.vhost.slices.over(
-            lambda: self._host.persister.after_round(self._close_ok, False), since
-        )
+        self.vhost.slices.over(self._close_when_written, since)
+
+    def _close_when_written(self) -> None:
+        persister = self._host.persister
+        if persister.has_written_all:
+            self._close_ok()
+        else:
+            persister.after_round(self._close_ok, False)
 
     def _close_ok(self) -> None:
         if self.phase == CLOSING:

@@ -7,6 +7,7 @@ seconds, so that guessing passwords is slow.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -71,17 +72,8 @@ class Handshake:
             return
         connection.set_phase(HANDSHAKE)
         self.step = "start-ok"
-        connection.send(
-            method_frame(
-                0,
-                "connection.start",
-                version_major=0,
-                version_minor=9,
-                server_properties={**self._host.server_properties, "capabilities": CAPABILITIES},
-                mechanisms=" ".join(self._host.mechanisms(connection)),
-                locales="en_US",
-            )
-        )
+        properties = tuple(self._host.server_properties.items())
+        connection.send(_start(properties, tuple(self._host.mechanisms(connection))))
 
     def on_method(self, name: str, arguments: dict[str, Any]) -> None:
         """Takes the next step. Raises AMQPError."""
@@ -189,6 +181,20 @@ class Handshake:
             self._connection.close_with(error.reply_code, error.reply_text(), class_id, method_id)
         else:
             self._connection.close_silently()
+
+
+@functools.lru_cache(8)
+def _start(server_properties: tuple[tuple[str, Any], ...], mechanisms: tuple[str, ...]) -> bytes:
+    """connection.start, which is the same for most connections."""
+    return method_frame(
+        0,
+        "connection.start",
+        version_major=0,
+        version_minor=9,
+        server_properties={**dict(server_properties), "capabilities": CAPABILITIES},
+        mechanisms=" ".join(mechanisms),
+        locales="en_US",
+    )
 
 
 def credentials(mechanism: str, response: bytes) -> tuple[str, str]:

@@ -7,10 +7,14 @@ when read. The table feeds both directions, the definitions journal and the test
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
 from broker.wire.argument_lists import KINDS, encode_arguments, frame
+
+BARE_FRAMES = 1_024
+"""Frames without arguments that are kept encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,4 +225,12 @@ def encode_method(name: str, **arguments: Any) -> bytes:
 
 
 def method_frame(channel: int, name: str, **arguments: Any) -> bytes:
+    if not arguments:
+        return _bare_frame(channel, name)
     return frame(1, channel, encode_method(name, **arguments))
+
+
+@functools.lru_cache(BARE_FRAMES)
+def _bare_frame(channel: int, name: str) -> bytes:
+    """A method without arguments, or with their defaults only: most answers are one."""
+    return frame(1, channel, encode_method(name))

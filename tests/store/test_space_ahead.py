@@ -1,5 +1,5 @@
-"""Space ahead of the records of a segment that is written in small rounds: zeros that are no part of
-it, whenever the broker ends and whatever is copied meanwhile."""
+"""Space ahead of the records of a segment that is written in small rounds: zeros that are no part
+of it, whenever the broker ends and whatever is copied meanwhile."""
 
 from __future__ import annotations
 
