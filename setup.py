@@ -24,21 +24,6 @@ from Cython.Build import cythonize  # noqa: E402
 from setuptools import Extension, setup  # noqa: E402
 from setuptools.command.build_ext import build_ext  # noqa: E402
 
-DIRECTIVES = {
-    "language_level": 3,
-    "boundscheck": compiled.checked(),
-    "wraparound": False,
-    "initializedcheck": compiled.checked(),
-    "cdivision": True,
-    # Plain method descriptors, a fifth less C code than function objects written by Cython. The
-    # signature is a text then, which `inspect` and stubtest read.
-    "binding": False,
-    "embedsignature": True,
-    "embedsignature.format": "clinic",
-    # No compiled object is pickled; two functions of each class for it are a third of the C code.
-    "auto_pickle": False,
-    "emit_code_comments": False,
-}
 # Without what a debugger reads, a fifth of the compiler's time; symbols stay. No part of
 # `compiled.flags()`: the code is the same.
 UNSEEN_FLAGS = [] if compiled.checked() else ["-g0"]
@@ -89,7 +74,7 @@ def extensions() -> list[Extension]:
             )
             for path in chosen
         ],
-        compiler_directives=DIRECTIVES,
+        compiler_directives=compiled.directives(compiled.checked()),
         include_path=["."],
         build_dir="build",
         nthreads=os.cpu_count() or 1,

@@ -105,6 +105,15 @@ def test_it_misses_a_module_that_was_deleted(compiled: ModuleType) -> None:
     assert names(compiled.stale()) == ["a.pyx"]
 
 
+def test_it_builds_again_with_other_directives(
+    compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(compiled)
+    before = compiled.directives(False)
+    monkeypatch.setattr(compiled, "directives", lambda checked: {**before, "binding": True})
+    assert names(compiled.stale()) == ["a.pyx", "b.pyx"]
+
+
 def test_it_builds_again_for_bounds_checks(
     compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
