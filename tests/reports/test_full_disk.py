@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from management.reports import client, process
+from management.reports import client, process, runs
 from management.reports.desk import Desk
 from management.reports.job import _in_short
 from management.reports.orders import Outcome
@@ -28,14 +28,22 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    disk, write = Disk(), Runs.write
+    disk, write, replace = Disk(), Runs.write, runs.replace
 
-    def write_if_room(runs: Runs, run: Run, *, sync: bool = True) -> None:
+    def check_room() -> None:
         if disk.full:
             raise OSError(28, "No space left on device")
-        write(runs, run, sync=sync)
+
+    def write_if_room(of: Runs, run: Run, *, sync: bool = True) -> None:
+        check_room()
+        write(of, run, sync=sync)
+
+    def replace_if_room(path: Path, data: bytes, *, sync: bool = True) -> None:
+        check_room()
+        replace(path, data, sync=sync)
 
     monkeypatch.setattr(Runs, "write", write_if_room)
+    monkeypatch.setattr(runs, "replace", replace_if_room)
     return disk
 
 

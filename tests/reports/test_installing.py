@@ -74,7 +74,7 @@ def test_the_set_up_says_that_it_installs_the_packages_of_reports(
     monkeypatch.setattr(
         environment,
         "install_packages",
-        lambda names, _: seen.append((names, installing.under_way())),
+        lambda names, *_: seen.append((names, installing.under_way())),
     )
     environment.install_reports_quietly()
     assert seen == [(["requirements-reports.lock"], True)]
