@@ -149,6 +149,21 @@ def test_it_installs_missing_packages_as_root(
     assert ran[-1] == ["apt-get", "install", "--yes", "--no-install-recommends", "gcc"]
 
 
+def test_it_installs_what_a_lock_file_names_and_resolves_nothing(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`requirements-test.lock` has cython-lint, which needs Cython, of `requirements-build.lock`:
+    that one may be installed at the same time, or not at all."""
+    commands: list[list[str]] = []
+    monkeypatch.setattr(environment, "watch", lambda command, *_: commands.append(command))
+    monkeypatch.setattr(environment, "INSTALLED", tmp_path / "installed.json")
+    environment.install_packages(environment.LOCKS["test"], environment.Progress(), "packages")
+    assert len(commands) == 1
+    assert {"--no-deps", "--require-hashes"} <= set(commands[0])
+    environment.install_packages(environment.LOCKS["test"], environment.Progress(), "packages")
+    assert len(commands) == 1
+
+
 def test_it_needs_only_the_standard_library() -> None:
     for name in ("environment", "compiled"):
         code = f"import sys; sys.path.insert(0, 'tools'); import {name}"
