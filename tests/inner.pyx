@@ -87,7 +87,7 @@ def requeue_all(Channel channel) -> None:
     deliveries.settle_up_to(deliveries.ledger.next - 1, SETTLE_REQUEUE)
 
 
-def space_ahead_after(uint32_t rounds, uint64_t ns) -> tuple:
+def space_ahead_after(uint32_t rounds, int64_t ns) -> tuple:
     """Sets after how many small rounds in what time a segment gets space ahead. Returns what was
     set before."""
     before = (space_ahead.rounds_before, space_ahead.within_ns)

@@ -271,7 +271,7 @@ def install_packages(names: list[str], progress: Progress, step: str) -> None:
     pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
     # Not byte-compiled: Python does it when it first imports a module, and most are never imported.
     pip += ["--no-compile", "--disable-pip-version-check", "--require-hashes"]
-    # The lock files name every package (`tools/lock.py --check`). A package of one may need one of
+    # The lock files name every package (`tools/lock.py`). A package of one may need one of
     # another, which the pip beside this one has perhaps not installed yet.
     pip += ["--no-deps"]
     for name in names:

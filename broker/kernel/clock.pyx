@@ -10,20 +10,6 @@ import time
 from libc.stdint cimport int64_t
 
 
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int CLOCK_MONOTONIC
-    int clock_gettime(int clock, timespec* now)
-
-
-cdef int64_t monotonic_ns() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return <int64_t> now.tv_sec * 1000000000 + now.tv_nsec
-
-
 # In ns: the difference of two rounded times would leave this clock up to 1 ms beside the wall's.
 cdef int64_t offset_ns = time.time_ns() - monotonic_ns()
 cdef int64_t now_ms = (offset_ns + monotonic_ns()) // 1000000

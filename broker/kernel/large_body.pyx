@@ -15,19 +15,11 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from broker.kernel.message cimport Message
+from broker.kernel.threads cimport (
+    pthread_cond_init, pthread_cond_signal, pthread_cond_t, pthread_cond_wait, pthread_mutex_init,
+    pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
+)
 
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    ctypedef struct pthread_cond_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t*, void*)
-    int pthread_mutex_lock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
-    int pthread_cond_init(pthread_cond_t*, void*)
-    int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
-    int pthread_cond_signal(pthread_cond_t*)
 
 cdef extern from "<sys/mman.h>" nogil:
     void* c_mmap "mmap"(void*, size_t, int, int, int, long)

@@ -15,17 +15,11 @@ import logging
 from collections import deque
 
 from libc.stdint cimport int64_t, uint64_t
+from posix.time cimport nanosleep, timespec
 
 from broker.kernel cimport clock
 from broker.kernel.moderation cimport Moderation
 from broker.kernel.reading cimport Reading
-
-
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int nanosleep(const timespec* duration, timespec* left)
 
 
 cdef extern from "<sys/prctl.h>" nogil:
@@ -49,10 +43,6 @@ cdef enum:
 # concern every message there is.
 cdef enum:
     TURN_DROPS = 4096
-
-
-cdef uint64_t nanoseconds() noexcept nogil:
-    return <uint64_t> clock.monotonic_ns()
 
 
 cdef class Task:
@@ -154,7 +144,7 @@ cdef class Turn:
         work."""
         cdef list tasks
         cdef list left
-        cdef uint64_t began = nanoseconds()
+        cdef uint64_t began = clock.monotonic_ns()
         cdef uint64_t now
         self.began_ms = clock.at(<int64_t> began)
         self.scheduled = False
@@ -175,13 +165,13 @@ cdef class Turn:
             tasks = self.connections
             self.connections = []
             left = self.work_through(
-                tasks, nanoseconds() + WRITE_NS, "a connection failed in its turn")
+                tasks, clock.monotonic_ns() + WRITE_NS, "a connection failed in its turn")
             if left:
                 self.connections = left + self.connections
                 self.wake()
         if not self.line_scheduled:
             self.taken_ns = 0
-        now = nanoseconds()
+        now = clock.monotonic_ns()
         if self.is_sliced:
             self.reading.end_turn(now)
             if self.reading.line:
@@ -206,7 +196,7 @@ cdef class Turn:
         cdef Task task
         cdef size_t at = 0
         for task in tasks:
-            if at and self.is_sliced and nanoseconds() >= until:
+            if at and self.is_sliced and clock.monotonic_ns() >= until:
                 return tasks[at:]
             at += 1
             task.pending = False
@@ -248,9 +238,9 @@ cdef class Turn:
         if self.is_late():
             self.wait_in_line(callback)
             return
-        began = nanoseconds()
+        began = clock.monotonic_ns()
         callback()
-        self.taken_ns += nanoseconds() - began
+        self.taken_ns += clock.monotonic_ns() - began
         if self.is_sliced:
             self.wake()           # and the next turn has its time again
 
@@ -268,7 +258,7 @@ cdef class Turn:
     def serve_line(self):
         """Calls the waiting ones, each once, while there is time; the first in any case."""
         cdef Py_ssize_t count = len(self.line)
-        cdef uint64_t began = nanoseconds()
+        cdef uint64_t began = clock.monotonic_ns()
         cdef uint64_t spent = 0
         self.taken_ns = 0
         while count and (spent < TAKE_NS or not self.is_sliced):
@@ -277,7 +267,7 @@ cdef class Turn:
                 self.line.popleft()()
             except Exception:
                 log.exception("a connection failed in its turn")
-            spent = nanoseconds() - began
+            spent = clock.monotonic_ns() - began
             self.taken_ns = spent
         self.line_scheduled = False
         if self.line:
@@ -294,4 +284,4 @@ cdef class Turn:
             pause.tv_nsec = <long> length
             with nogil:
                 nanosleep(&pause, NULL)
-            self.moderation.slept(nanoseconds())
+            self.moderation.slept(clock.monotonic_ns())

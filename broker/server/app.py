@@ -55,7 +55,7 @@ from broker.settings.bounds import bounds_of
 from broker.settings.files import SettingsError, SettingsFiles
 from broker.stats import Stats
 from broker.store.bodies.settings import body_settings
-from broker.store.commit.persister import Persister
+from broker.store.commit.settings import persister_of
 from broker.store.directory import data_directory, identities, snapshot
 from broker.store.files import disk
 from broker.vhosts.definitions import Definitions
@@ -98,16 +98,7 @@ class Broker(SignIn):
         self.admission.configure(config.connections_max)
         self.certificates = Certificates(ask_clients=True)
         self.proxies = Sources(config.proxy_protocol_sources)
-        self.persister = Persister(
-            str(config.data_dir),
-            self.turn.wake,
-            tail_limit=config.tail_memory,
-            segment_size=config.segment_size,
-            open_files_limit=open_files_limit,
-            no_sync=config.no_sync,
-            sync_method=config.sync_method,
-            read_retry_after=config.read_retry_after,
-        )
+        self.persister = persister_of(config, self.turn.wake, open_files_limit)
         self.persister.contents.limit = unfinished_max
         self.persister.failed = self._disk_failed
         self.persister.relieved = self._relieved

@@ -998,6 +998,14 @@ class Config:
         least=64 * 1024,
         most=1024 * 1024 * 1024,
     )
+    segment_space_ahead: int = setting(
+        "store",
+        64 * 1024,
+        "size",
+        "zeros that the last file of a queue gets at a time behind its records while it is written "
+        "in many small rounds, so that a sync writes no metadata; 0: none",
+        most=1024 * 1024,
+    )
     tail_memory: int = setting(
         "store",
         64 * 1024 * 1024,

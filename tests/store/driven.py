@@ -55,12 +55,14 @@ class Driven:
         incarnation: int = INCARNATION,
         arguments: dict[str, Any] | None = None,
         *,
+        space_ahead: int = 64 << 10,
         start: bool = True,
     ) -> None:
         self.callbacks: list[Callable[[], None]] = []
         self.failed: str | None = None
         self.turn = Turn(self.callbacks.append, lambda: self.persister.collect())
         self.persister = Persister(str(directory), self.turn.wake, segment_size=segment_size)
+        self.persister.space_ahead = space_ahead
         self.persister.failed = self._failed
         self.persister.relieved = lambda: None
         self.parent = directory / "vhosts/0000000100000001/queues"

@@ -10,7 +10,11 @@ import os
 from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, strcmp, strdup
+from posix.time cimport nanosleep, timespec
 
+from broker.kernel.threads cimport (
+    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
+)
 from broker.store.files cimport observer
 from broker.store.files.operation cimport (
     OP_CLOSE, OP_PUNCH, OP_READ, OP_RENAME, OP_RMDIR, OP_SYNC, OP_SYNC_DIRECTORY,
@@ -20,19 +24,7 @@ from broker.store.files.observer cimport Observer
 from broker.store.files.observer import KINDS
 
 
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int nanosleep(const timespec* duration, timespec* left)
-
-
 cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* mutex)
-    int pthread_mutex_unlock(pthread_mutex_t* mutex)
     ctypedef unsigned long pthread_t
     pthread_t pthread_self()
     int pthread_equal(pthread_t one, pthread_t other)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from broker.store.directory.reserve import KEPT_FOR_START, Reserve
 from tests.amqp.raw import Client
+from tests.appliance import Appliance
 from tests.conftest import Make
 from tests.disks import SmallDisk
 from tests.store.full_disk import RESERVE, SETTINGS, FullDisk
@@ -36,6 +38,26 @@ def test_it_loses_nothing_confirmed_drains_and_goes_on_by_itself(
     full = FullDisk(broker, small_disk, seed=ROUNDS.index((way, kill, index)))
     full.round(way, kill)
     broker.close()
+
+
+@pytest.fixture
+def make_hardly_limited(make_broker: Make, small_disk: SmallDisk) -> Callable[[], Appliance]:
+    """A broker whose disk is really full before a publisher is blocked: the reserve carries the
+    drain."""
+    settings = {**SETTINGS, "disk_free_limit": "4096"}
+    return lambda: make_broker(data_dir=small_disk.path / "data", **settings)
+
+
+def expect_confirmed(client: Client, count: int) -> set[str]:
+    """Reads until `count` messages are confirmed. Returns the names of the methods on the way."""
+    names: set[str] = set()
+    confirmed = 0
+    while confirmed < count:
+        got = client.read_method()
+        names.add(got.name)
+        if got.name == "basic.ack":
+            confirmed = got.delivery_tag
+    return names
 
 
 @pytest.mark.parametrize("index", ["ram", "leveldb"])
@@ -90,11 +112,9 @@ def test_it_stops_cleanly_without_room_for_acks_and_their_messages_come_again(
 
 
 def test_it_stops_before_the_limit_even_where_there_is_hardly_any(
-    make_broker: Make, small_disk: SmallDisk
+    make_hardly_limited: Callable[[], Appliance], small_disk: SmallDisk
 ) -> None:
-    # The disk is really full before anybody is blocked: the reserve carries the drain.
-    settings = {**SETTINGS, "disk_free_limit": "4096"}
-    broker = make_broker(data_dir=small_disk.path / "data", **settings)
+    broker = make_hardly_limited()
     full = FullDisk(broker, small_disk, seed=7)
     full.round("another file", False)
     assert "the disk is full" in broker.log()
@@ -114,11 +134,9 @@ def drain_slowly(consumer: Client, queue: str) -> None:
 
 
 def test_a_publisher_that_is_not_read_any_more_is_told_too(
-    make_broker: Make, small_disk: SmallDisk
+    make_hardly_limited: Callable[[], Appliance], small_disk: SmallDisk
 ) -> None:
-    broker = make_broker(
-        data_dir=small_disk.path / "data", **{**SETTINGS, "disk_free_limit": "4096"}
-    )
+    broker = make_hardly_limited()
     FullDisk(broker, small_disk, seed=0)
     with Client.open((broker.host, broker.amqp_port), timeout=60) as client:
         client.call(1, "queue.declare", queue="q", durable=True)
@@ -132,22 +150,15 @@ def test_a_publisher_that_is_not_read_any_more_is_told_too(
         with Client.open((broker.host, broker.amqp_port), timeout=60) as consumer:
             drain_slowly(consumer, "q")
         small_disk.clear()
-        names: list[str] = []
-        confirmed = 0
-        while confirmed < 5 or "connection.unblocked" not in names:
-            got = client.read_method()
-            names.append(got.name)
-            if got.name == "basic.ack":
-                confirmed = got.delivery_tag
+        if "connection.unblocked" not in expect_confirmed(client, 5):
+            client.expect("connection.unblocked", 0)
     broker.close()
 
 
 def test_messages_leave_the_reserve_to_acks_whatever_took_it(
-    make_broker: Make, small_disk: SmallDisk
+    make_hardly_limited: Callable[[], Appliance], small_disk: SmallDisk
 ) -> None:
-    broker = make_broker(
-        data_dir=small_disk.path / "data", **{**SETTINGS, "disk_free_limit": "4096"}
-    )
+    broker = make_hardly_limited()
     address = broker.host, broker.amqp_port
     FullDisk(broker, small_disk, seed=0)
     with Client.open(address, timeout=60) as client, Client.open(address, timeout=60) as consumer:
@@ -170,20 +181,14 @@ def test_messages_leave_the_reserve_to_acks_whatever_took_it(
         # Each message has a segment of its own, whose acks need a file.
         drain_slowly(consumer, "q")
         small_disk.clear()
-        confirmed = 0
-        while confirmed < 10:
-            got = client.read_method()
-            if got.name == "basic.ack":
-                confirmed = got.delivery_tag
+        expect_confirmed(client, 10)
     broker.close()
 
 
 def test_definitions_go_on_while_messages_wait_for_space(
-    make_broker: Make, small_disk: SmallDisk
+    make_hardly_limited: Callable[[], Appliance], small_disk: SmallDisk
 ) -> None:
-    broker = make_broker(
-        data_dir=small_disk.path / "data", **{**SETTINGS, "disk_free_limit": "4096"}
-    )
+    broker = make_hardly_limited()
     address = broker.host, broker.amqp_port
     FullDisk(broker, small_disk, seed=0)
     with Client.open(address) as client, Client.open(address) as other:

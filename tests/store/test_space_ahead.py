@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,7 +23,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Driven]]:
     made: list[Driven] = []
 
     def maker(**options: int) -> Driven:
-        made.append(Driven(tmp_path, **options))
+        made.append(Driven(tmp_path, segment_size=1 << 20, **options))
         return made[-1]
 
     # On a busy machine, too, whose disk takes long for each round.
@@ -47,102 +48,116 @@ def publish_until_space(driven: Driven, first: int = 0) -> int:
     raise AssertionError("no space ahead")
 
 
+class WithSpace(NamedTuple):
+    """A queue whose only segment has space ahead of its records, which end at `end`."""
+
+    driven: Driven
+    count: int
+    segment: Path
+    end: int
+
+
+@pytest.fixture
+def with_space(make: Callable[..., Driven]) -> WithSpace:
+    driven = make()
+    count = publish_until_space(driven)
+    (segment,) = driven.files("msgs")
+    end = records_end(segment)
+    assert end < segment.stat().st_size
+    return WithSpace(driven, count, segment, end)
+
+
 def records_end(path: Path) -> int:
     """The length of a segment without zeros; the bodies here end with an x."""
     return len(path.read_bytes().rstrip(b"\0"))
 
 
+def bodies(count: int) -> list[bytes]:
+    return [body(number) for number in range(count)]
+
+
 def test_rounds_write_into_the_space_ahead_and_lengthen_the_file_seldom(
-    make: Callable[..., Driven],
+    with_space: WithSpace,
 ) -> None:
-    driven = make(segment_size=1 << 20)
-    count = publish_until_space(driven)
-    (segment,) = driven.files("msgs")
+    driven, count, segment, _ = with_space
     size = segment.stat().st_size
     for number in range(count, count + ROUNDS):
         driven.publish(body(number))
         driven.sync()
     assert segment.stat().st_size == size
-    assert driven.drain() == [body(number) for number in range(count + ROUNDS)]
+    assert driven.drain() == bodies(count + ROUNDS)
 
 
-def test_a_kill_leaves_zeros_which_the_next_start_cuts_without_a_word(
-    make: Callable[..., Driven],
-) -> None:
-    driven = make(segment_size=1 << 20)
-    count = publish_until_space(driven)
+def test_no_space_ahead_can_be_chosen(make: Callable[..., Driven]) -> None:
+    driven = make(space_ahead=0)
+    for number in range(ROUNDS):
+        driven.publish(body(number))
+        driven.sync()
     (segment,) = driven.files("msgs")
+    assert segment.stat().st_size == records_end(segment)
+
+
+def test_a_kill_leaves_zeros_which_the_next_start_cuts_and_does_not_report(
+    with_space: WithSpace, make: Callable[..., Driven]
+) -> None:
+    driven, count, segment, end = with_space
     driven.kill()
-    end = records_end(segment)
     assert end < segment.stat().st_size
-    again = make(segment_size=1 << 20)
+    again = make()
     assert again.recover() == []
     assert segment.stat().st_size == end
-    assert again.drain() == [body(number) for number in range(count)]
+    assert again.drain() == bodies(count)
 
 
 def test_a_torn_record_in_the_space_ahead_is_cut_and_reported(
-    make: Callable[..., Driven],
+    with_space: WithSpace, make: Callable[..., Driven]
 ) -> None:
-    driven = make(segment_size=1 << 20)
-    count = publish_until_space(driven)
-    (segment,) = driven.files("msgs")
+    driven, count, segment, end = with_space
     driven.kill()
     data = bytearray(segment.read_bytes())
-    end = records_end(segment)
     data[end - 20 : end] = bytes(20)
     segment.write_bytes(data)
-    again = make(segment_size=1 << 20)
+    again = make()
     (problem,) = again.recover()
     assert "behind the last sound record" in problem
-    assert again.drain() == [body(number) for number in range(count - 1)]
+    assert again.drain() == bodies(count - 1)
 
 
-def test_a_sealed_segment_gives_its_space_back(make: Callable[..., Driven]) -> None:
-    driven = make(segment_size=1 << 20)
-    count = publish_until_space(driven)
-    (segment,) = driven.files("msgs")
-    end = records_end(segment)
+def test_a_sealed_segment_gives_its_space_back(with_space: WithSpace) -> None:
+    driven, count, segment, end = with_space
     large = b"y" * (1 << 20)
     driven.publish(large)
     driven.sync()
     assert segment.stat().st_size == end
-    assert driven.drain() == [*(body(number) for number in range(count)), large]
+    assert driven.drain() == [*bodies(count), large]
 
 
-def test_a_resting_queue_gives_its_space_back_and_gets_it_again(
-    make: Callable[..., Driven],
-) -> None:
-    driven = make(segment_size=1 << 20)
-    count = publish_until_space(driven)
-    (segment,) = driven.files("msgs")
+def test_a_resting_queue_gives_its_space_back_and_gets_it_again(with_space: WithSpace) -> None:
+    driven, count, segment, end = with_space
     driven.queue.rest_if_idle(100.0, 1.0)
     driven.queue.rest_if_idle(200.0, 1.0)
     driven.sync()
-    assert segment.stat().st_size == records_end(segment)
+    assert segment.stat().st_size == end
     count = publish_until_space(driven, count)
     assert driven.files("msgs") == [segment]
-    assert driven.drain() == [body(number) for number in range(count)]
+    assert driven.drain() == bodies(count)
 
 
-def test_a_clean_stop_gives_the_space_back(make: Callable[..., Driven]) -> None:
-    driven = make(segment_size=1 << 20)
-    count = publish_until_space(driven)
-    (segment,) = driven.files("msgs")
+def test_a_clean_stop_gives_the_space_back(
+    with_space: WithSpace, make: Callable[..., Driven]
+) -> None:
+    driven, count, segment, end = with_space
     driven.stop()
-    assert segment.stat().st_size == records_end(segment)
-    again = make(segment_size=1 << 20)
+    assert segment.stat().st_size == end
+    again = make()
     assert again.recover() == []
-    assert again.drain() == [body(number) for number in range(count)]
+    assert again.drain() == bodies(count)
 
 
 def test_a_snapshot_has_the_records_of_its_moment_and_no_later_ones(
-    make: Callable[..., Driven], tmp_path: Path
+    with_space: WithSpace, tmp_path: Path
 ) -> None:
-    driven = make(segment_size=1 << 20)
-    count = publish_until_space(driven)
-    (segment,) = driven.files("msgs")
-    end = records_end(segment)
+    driven, count, segment, end = with_space
     try:
         snapshot.take(str(tmp_path))
         assert segment.stat().st_size == end
@@ -158,11 +173,8 @@ def test_a_snapshot_has_the_records_of_its_moment_and_no_later_ones(
     publish_until_space(driven, count + ROUNDS)
 
 
-def test_a_removed_queue_leaves_nothing_to_give_back(
-    make: Callable[..., Driven], tmp_path: Path
-) -> None:
-    driven = make(segment_size=1 << 20)
-    publish_until_space(driven)
+def test_a_removed_queue_leaves_nothing_to_give_back(with_space: WithSpace, tmp_path: Path) -> None:
+    driven = with_space.driven
     driven.queue.delete()
     driven.sync()
     snapshot.take(str(tmp_path))

@@ -50,7 +50,6 @@ DEEP: dict[str, tuple[int, str]] = {}
 HOT = "on the way of every message: a call more would cost"
 # Function -> (lines at most, why it stands whole). The file's name stands before it.
 LONG = {
-    "app.py: Broker.__init__": (70, "builds the rooms in their order, a line each"),
     "store.pyx: BodyStore.freeze": (70, "one round's list of operations, in their order"),
     "classic.pyx: ClassicQueue.publish": (70, HOT),
     "classic.pyx: ClassicQueue.serve_consumers": (80, HOT),

@@ -10,11 +10,12 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, strdup
 
+from broker.kernel.clock cimport monotonic_ns
 from broker.store.commit.contracts cimport Dirty
 from broker.store.files.disk cimport file_free
 from broker.store.files.operation cimport OP_MKDIR, OP_UNLINK, OP_WRITE_FILE, Op
 from broker.store.files.io_thread cimport (
-    IoThread, Round, SLICE_NS, STAGE_REMOVE, nanoseconds, round_add, round_free, round_new,
+    IoThread, Round, SLICE_NS, STAGE_REMOVE, round_add, round_free, round_new,
 )
 from broker.store.files.planted cimport planted
 
@@ -83,7 +84,7 @@ cdef class Background:
     cdef int take_back(self) except -1:
         """The thread's eventfd is readable. What does not fit into a slice comes in the next turn,
         in the same order."""
-        cdef uint64_t end = nanoseconds() + SLICE_NS
+        cdef uint64_t end = monotonic_ns() + SLICE_NS
         cdef Dirty owner
         cdef Round* round
         self.remover.drain()
@@ -99,7 +100,7 @@ cdef class Background:
                 # What the removal left behind can go after the next thorough sync.
                 self.orphans.append(row)
             round_free(round)
-            if nanoseconds() > end:
+            if monotonic_ns() > end:
                 # Readable again, whether there is more or not.
                 os.eventfd_write(self.remover.event_fd, 1)
                 break

@@ -59,6 +59,7 @@ cdef class Persister:
     cdef readonly uint64_t tail_limit
     cdef public bint pressed
     cdef readonly uint64_t segment_size
+    cdef public uint64_t space_ahead         # zeros a segment may get at a time; 0: none
     cdef readonly object quarantine
     cdef readonly object failed_reads
     cdef readonly object sync_method

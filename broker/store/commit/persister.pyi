@@ -17,6 +17,7 @@ class Persister:
     relieved: Callable[[], object] | None
     tail_bytes: int
     pressed: bool
+    space_ahead: int
     def __init__(
         self,
         root: str,

@@ -19,6 +19,7 @@ import traceback
 from libc.stdint cimport uint64_t
 from libc.string cimport memset, strdup
 
+from broker.kernel.clock cimport monotonic_ns
 from broker.kernel.contracts cimport Confirmer, Origins
 from broker.store.commit.background cimport Background
 from broker.store.commit.content_file cimport ContentFiles
@@ -31,7 +32,7 @@ from broker.store.commit.worker import Worker
 from broker.store.files.disk cimport directory_open, file_free, file_new, run_op
 from broker.store.files.operation cimport File, Op, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM
 from broker.store.files.io_thread cimport (
-    IoThread, Round, SLICE_NS, STAGE_DIRECTORIES, STAGE_SYNC, STAGES, nanoseconds, passes,
+    IoThread, Round, SLICE_NS, STAGE_DIRECTORIES, STAGE_SYNC, STAGES, passes,
     round_add, round_free, round_new,
 )
 from broker.store.files.observer cimport marked
@@ -94,6 +95,7 @@ cdef class Persister:
         self.completed = 0
         self.tail_limit = tail_limit
         self.segment_size = segment_size
+        self.space_ahead = 64 << 10
         self.round_files = max(<uint64_t> 1, open_files_limit // 2)
         self.unsynced_directories = {}
         self.sync_times = Waits()
@@ -169,7 +171,7 @@ cdef class Persister:
             confirmer.confirming = True
             self.confirmers.append(confirmer)
             if self.confirm_asked == 0:
-                self.confirm_asked = nanoseconds()
+                self.confirm_asked = monotonic_ns()
         self.sync_asked = True
         return self.press()
 
@@ -224,7 +226,7 @@ cdef class Persister:
     def waits_for_disk(self):
         """For how many seconds the round in flight has been with the writing thread; 0 if there is
         none."""
-        return 0.0 if self.in_flight == NULL else (nanoseconds() - self.submitted) / 1e9
+        return 0.0 if self.in_flight == NULL else (monotonic_ns() - self.submitted) / 1e9
 
     # -- rounds ------------------------------------------------------------------------------------
 
@@ -348,7 +350,7 @@ cdef class Persister:
         if self.flying_asked == 0:
             self.flying_asked = self.confirm_asked
         self.confirm_asked = 0
-        self.submitted = nanoseconds()
+        self.submitted = monotonic_ns()
         self.rounds += 1
         if planted(b"confirm before the write"):
             self.completed = self.attempted = round.number
@@ -506,7 +508,7 @@ cdef class Persister:
             for confirmer in confirmers:
                 confirmer.confirm()
             if self.flying_asked:
-                self.confirm_times.append((nanoseconds() - self.flying_asked) / 1e9)
+                self.confirm_times.append((monotonic_ns() - self.flying_asked) / 1e9)
                 self.flying_asked = 0
         else:
             for confirmer in confirmers:
@@ -530,12 +532,12 @@ cdef class Persister:
         Thousands may have waited for one round: those that do not fit into a slice are called at
         the end of the next turn, in the same order, but for the end of the process.
         """
-        cdef uint64_t end = nanoseconds() + SLICE_NS
+        cdef uint64_t end = monotonic_ns() + SLICE_NS
         cdef int called = 0
         kept = []
         self.calls_left = False
         while self.waiting:
-            if called >= CALLED_AT_ONCE and nanoseconds() > end and not self.writer.impatient:
+            if called >= CALLED_AT_ONCE and monotonic_ns() > end and not self.writer.impatient:
                 self.calls_left = True
                 self.wake()
                 break

@@ -14,6 +14,9 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport strdup
 
+from broker.kernel.threads cimport (
+    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
+)
 from broker.store.files import observer as observing
 from broker.store.files.gate cimport alters, enter, holes_held, leave
 from broker.store.files.gate import altering
@@ -61,14 +64,6 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from "<sys/stat.h>" nogil:
     int c_mkdir "mkdir"(const char* path, int mode)
-
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* mutex)
-    int pthread_mutex_unlock(pthread_mutex_t* mutex)
 
 
 SECTOR = 4096  # of which the disk reads all or nothing

@@ -1,20 +1,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
+from broker.kernel.threads cimport pthread_cond_t, pthread_mutex_t
 from broker.store.files.operation cimport File, Op
-
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    ctypedef struct pthread_cond_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* mutex)
-    int pthread_mutex_unlock(pthread_mutex_t* mutex)
-    int pthread_cond_init(pthread_cond_t* condition, void* attributes)
-    int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex)
-    int pthread_cond_signal(pthread_cond_t* condition)
-    int pthread_cond_broadcast(pthread_cond_t* condition)
 
 
 # The stages of a round, in the order in which they are carried out (DESIGN section 4: journal,
@@ -62,7 +49,6 @@ cdef Round* round_new() except NULL
 cdef void round_free(Round* round) noexcept
 cdef Op* round_add(Round* round, int stage, int kind, File* file) except NULL
 cdef bint passes(int kind, int error) noexcept nogil
-cdef uint64_t nanoseconds() noexcept nogil
 
 
 cdef class IoThread:

@@ -12,19 +12,16 @@ import threading
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
+from posix.time cimport nanosleep, timespec
 
+from broker.kernel.clock cimport monotonic_ns
+from broker.kernel.threads cimport (
+    pthread_cond_broadcast, pthread_cond_init, pthread_cond_signal, pthread_cond_wait,
+    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+)
 from broker.store.files.disk cimport run_op
 from broker.store.files.operation cimport File, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, Op
 from broker.store.files.space cimport cut_back, give_reserve, has_space, is_full, is_short
-
-
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int CLOCK_MONOTONIC
-    int clock_gettime(int clock, timespec* now)
-    int nanosleep(const timespec* duration, timespec* left)
 
 
 cdef extern from "<errno.h>" nogil:
@@ -39,12 +36,6 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     SPACE_PAUSE_NS = 50000000    # between tries to write to a full disk
-
-
-cdef uint64_t nanoseconds() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return <uint64_t> now.tv_sec * 1000000000 + <uint64_t> now.tv_nsec
 
 
 cdef Round* round_new() except NULL:
@@ -159,14 +150,14 @@ cdef class IoThread:
             self.take_part(True)
 
     cdef void run_round(self, Round* round) noexcept nogil:
-        cdef uint64_t began = nanoseconds()
+        cdef uint64_t began = monotonic_ns()
         cdef uint64_t stage_began
         cdef int stage, i
         cdef OpList* ops
         cdef Op* failed = NULL
         for stage in range(STAGES):
             ops = &round.stages[stage]
-            stage_began = nanoseconds()
+            stage_began = monotonic_ns()
             if stage == STAGE_REMOVE:
                 for i in range(ops.count):
                     run_op(&ops.ops[i])
@@ -178,13 +169,13 @@ cdef class IoThread:
             if failed == NULL and stage == STAGE_WRITE:
                 failed = self.run_postponable(ops)
             if stage == STAGE_DIRECTORIES or stage == STAGE_SYNC:
-                round.sync_nanoseconds += nanoseconds() - stage_began
+                round.sync_nanoseconds += monotonic_ns() - stage_began
             if failed != NULL:
                 round.error = failed.error
                 round.failed_kind = failed.kind
                 round.failed_path = failed.file.path if failed.file != NULL else failed.path
                 break
-        round.nanoseconds = nanoseconds() - began
+        round.nanoseconds = monotonic_ns() - began
 
     cdef Op* run_stage(self, OpList* ops, bint in_order) noexcept nogil:
         """Carries out the operations of a stage, except those that can wait. One that finds the

@@ -10,13 +10,9 @@ directory. Without an observer an operation costs one comparison of a pointer.
 
 from libc.stdint cimport uint64_t
 
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* mutex)
-    int pthread_mutex_unlock(pthread_mutex_t* mutex)
+from broker.kernel.threads cimport (
+    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
+)
 
 
 # The names of the operations: those of `broker.store.files.disk.Op` by their number, and three that

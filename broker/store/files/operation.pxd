@@ -1,5 +1,5 @@
 # An operation on a file, as the loop fills it in and a thread carries it out (`disk.run_op`).
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 
 cdef enum:
@@ -39,7 +39,7 @@ cdef struct File:
     uint64_t written         # end of the records
     uint64_t ahead           # end of the zeros behind them; 0: there are none
     uint32_t small_rounds
-    uint64_t small_since
+    int64_t small_since      # monotonic ns
     File* before_ahead
     File* behind_ahead
 
@@ -58,5 +58,6 @@ cdef struct Op:
     bint can_wait            # its data is kept, and confirms wait, while the disk is full
     bint is_body             # OP_READ of a shared body's record, which is checked: `is_sound`
     bint is_sound
-    uint64_t extend_to       # OP_WRITE_RECORDS: the file may get space ahead up to here
+    uint64_t extend_by       # OP_WRITE_RECORDS: zeros that the file may get at a time, and
+    uint64_t extend_to       # up to where
     size_t done              # bytes read or written

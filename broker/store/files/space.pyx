@@ -11,7 +11,9 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport free
 from libc.string cimport strdup
 
-
+from broker.kernel.threads cimport (
+    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
+)
 from broker.store.files.gate cimport enter, leave
 from broker.store.files.observer cimport observed
 from broker.store.files.operation cimport OP_TRUNCATE, File
@@ -26,14 +28,6 @@ cdef extern from "broker/store/files/native.h" nogil:
 cdef extern from "<unistd.h>" nogil:
     int c_truncate "truncate"(const char* path, uint64_t length)
     int c_ftruncate "ftruncate"(int fd, uint64_t length)
-
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* mutex)
-    int pthread_mutex_unlock(pthread_mutex_t* mutex)
 
 
 # The end of the disk is not for postponed records: without acks, disk space is never freed.

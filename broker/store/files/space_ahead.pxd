@@ -1,10 +1,10 @@
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from broker.store.files.operation cimport File, Op
 
 
 cdef uint32_t rounds_before
-cdef uint64_t within_ns
+cdef int64_t within_ns
 
 
 cdef void write_ahead(Op* op) noexcept nogil

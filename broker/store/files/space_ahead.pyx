@@ -12,8 +12,12 @@ backup. None are written while files are being copied, or where the disk has lit
 All but `forget_ahead` is called by the thread that writes, inside the gate, or while that is shut.
 """
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
+from broker.kernel.clock cimport monotonic_ns
+from broker.kernel.threads cimport (
+    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
+)
 from broker.store.files.gate cimport holes_held
 from broker.store.files.observer cimport observed
 from broker.store.files.operation cimport OP_TRUNCATE, OP_WRITE, File, Op
@@ -33,47 +37,24 @@ cdef extern from "<errno.h>" nogil:
     int ENOENT
 
 
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int CLOCK_MONOTONIC
-    int clock_gettime(int clock, timespec* now)
-
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* mutex)
-    int pthread_mutex_unlock(pthread_mutex_t* mutex)
-
-
 cdef enum:
     SMALL = 16 << 10             # bytes of a round; a sync of more takes its time anyway
-    AHEAD = 64 << 10
+    MOST = 1 << 20               # of the setting `segment_space_ahead`
 
 
 # After more than `rounds_before` small rounds in `within_ns` a file gets space ahead.
 rounds_before = 16
 within_ns = 1000000000
 
-
-cdef uint8_t zeros[AHEAD]
+cdef uint8_t zeros[MOST]
 cdef pthread_mutex_t listing
 pthread_mutex_init(&listing, NULL)
 cdef File* first = NULL          # of the files with zeros behind their records
 
 
-cdef uint64_t nanoseconds() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return <uint64_t> now.tv_sec * 1000000000 + <uint64_t> now.tv_nsec
-
-
 cdef bint is_frequent(File* file) noexcept nogil:
     """Counts a small round; whether the file had many of them in a short time."""
-    cdef uint64_t now = nanoseconds()
+    cdef int64_t now = monotonic_ns()
     if file.small_rounds == 0 or now - file.small_since > within_ns:
         file.small_rounds = 0
         file.small_since = now
@@ -88,14 +69,14 @@ cdef void write_ahead(Op* op) noexcept nogil:
     cdef int error
     if op.offset + op.length > file.written:
         file.written = op.offset + op.length
-    if op.length > SMALL or file.written >= op.extend_to:
+    if not op.extend_by or op.length > SMALL or file.written >= op.extend_to:
         file.small_rounds = 0
         return
     if not is_frequent(file) or file.written <= file.ahead:
         return
     # The count begins anew: only a file that is still written often gets more.
     file.small_rounds = 0
-    length = min(<uint64_t> AHEAD, op.extend_to - file.written)
+    length = min(op.extend_by, <uint64_t> MOST, op.extend_to - file.written)
     if holes_held() or not has_space(file.fd, length):
         return
     error = native_write_all(file.fd, zeros, length, file.written)

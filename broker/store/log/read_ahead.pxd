@@ -1,4 +1,4 @@
-from broker.store.files.io_thread cimport pthread_cond_t, pthread_mutex_t
+from broker.kernel.threads cimport pthread_cond_t, pthread_mutex_t
 
 
 cdef class ReadAhead:

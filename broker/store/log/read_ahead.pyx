@@ -11,7 +11,7 @@ import threading
 
 from libc.stdlib cimport free, malloc
 
-from broker.store.files.io_thread cimport (
+from broker.kernel.threads cimport (
     pthread_cond_broadcast, pthread_cond_init, pthread_cond_wait, pthread_mutex_init,
     pthread_mutex_lock, pthread_mutex_unlock,
 )

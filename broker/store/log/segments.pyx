@@ -607,6 +607,7 @@ cdef class Segments:
                 op = round_add(round, STAGE_WRITE, OP_WRITE_RECORDS, segment.messages)
                 op.can_wait = True
                 if self.extends and round.sync and not segment.sealed:
+                    op.extend_by = self.persister.space_ahead
                     op.extend_to = self.persister.segment_size
                 op.data = block.data
                 op.length = block.length
