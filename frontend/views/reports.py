@@ -97,24 +97,32 @@ def _parameters(request: HttpRequest) -> dict[str, str]:
 
 
 async def status(request: HttpRequest, name: str) -> HttpResponseBase:
-    """The line about the run under way, asked for once a second; when it is over, the page anew."""
+    """The lines about the runs under way, asked for once a second; when one of those that the page
+    shows (`shown`) is over, or Spark is installed, the page anew.
+    """
     if name not in REPORTS:
         raise Http404
     await visible_vhosts(request.user)
     standing = await to_thread(Desk(config().data_dir).standing, name)
-    if standing.under_way is None and is_fragment(request):
+    try:
+        _, canonical = parameters.read(REPORTS[name], _parameters(request))
+    except ValueError:
+        canonical = {}
+    now = {run.run_id for run in standing.runs_under_way}
+    shown = set(filter(None, request.GET.get("shown", "").split(",")))
+    is_news = bool(shown - now) or not (now or standing.is_installing)
+    if is_news and is_fragment(request):
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
-    return render(request, "reports/status.html", _state(request, standing, {}, None))
+    return render(request, "reports/status.html", _state(request, standing, canonical, None))
 
 
 async def _act(request: HttpRequest, desk: Desk, name: str) -> HttpResponseBase:
     require_monitoring(request.user)
-    address = reverse("report", args=[name])
+    choice = _parameters(request)
+    address = reverse("report", args=[name]) + ("?" + urlencode(choice) if choice else "")
     action = request.POST.get("action", "")
     if action == "run":
-        given = _parameters(request)
-        await to_thread(desk.run, name, request.user.name, given)
-        address += "?" + urlencode(given) if given else ""
+        await to_thread(desk.run, name, request.user.name, choice)
         return done(request, address, "The report is being computed.")
     if action in ("tariff", "remove-tariff") and REPORTS[name].charges:
         require_administrator(request.user)
@@ -134,7 +142,7 @@ async def _act(request: HttpRequest, desk: Desk, name: str) -> HttpResponseBase:
             await to_thread(desk.remove_plan, name, plan, request.user.name)
             return done(request, address, f"The plan {plan} is removed.")
         given = {key: request.POST[key] for key in FIELDS if request.POST.get(key)}
-        given |= _parameters(request)
+        given |= choice
         await to_thread(desk.set_plan, name, plan, given, request.user.name)
         return done(request, address, f"The plan {plan} is set.")
     if action == "retry":
@@ -178,7 +186,8 @@ def _state(
     request: HttpRequest, standing: Standing, canonical: dict[str, str], shown: Run | None
 ) -> dict[str, Any]:
     """What the page says of the report's runs; `shown` is the one whose result it shows."""
-    over, run = standing.last_over, standing.under_way
+    over, under_way = standing.last_over, standing.runs_under_way
+    now = time.time()
     return {
         "section": "reports",
         "report": standing.report,
@@ -187,10 +196,11 @@ def _state(
         "next_at": standing.next_at,
         "available": standing.next_at is not None,
         "is_installing": standing.is_installing,
-        "run": run,
-        "run_seconds": None
-        if run is None
-        else time.time() - (run.started_at or run.asked_at) / 1000,
+        "under_way": [(run, now - (run.started_at or run.asked_at) / 1000) for run in under_way],
+        "status_query": urlencode(
+            {**canonical, "shown": ",".join(run.run_id for run in under_way)}
+        ),
+        "is_asked": any(run.parameters == canonical for run in under_way),
         "last": shown,
         "last_seconds": _seconds(shown),
         "failed": over if over is not None and over.state == "failed" else None,

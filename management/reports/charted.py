@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .measures import Column
-from .pages import Result, Where, joined, row_groups, spelled
+from .pages import Result, Where, joined, row_groups, spelled, without_rows
 from .shapes import View
 
 TOP = 10
@@ -159,16 +159,21 @@ def _told_apart(
 def _stepped(
     files: tuple[Path, ...], names: set[str], where: Where, time: str, step: str
 ) -> Iterator[Any]:
-    """These columns of each row group that match, with times at the start of a step."""
+    """These columns of each row group that match, with times at the start of a step; of a result
+    without a row, an empty table."""
     import pyarrow.compute as pc
 
+    has_groups = False
     for file, index in row_groups(files):
+        has_groups = True
         table = file.read_row_group(index, columns=list({*names, *where.columns()}))
         table = table if where.all else table.filter(where.mask(table))
         if step:
             floored = pc.floor_temporal(table[time], unit=step)
             table = table.set_column(table.column_names.index(time), time, floored)
         yield table
+    if not has_groups:
+        yield without_rows(files, names)
 
 
 def _summed(table: Any, keys: tuple[str, ...], name: str) -> Any:

@@ -52,10 +52,16 @@ class Standing:
 
     @property
     def under_way(self) -> Run | None:
-        """The run that waits or runs, if the reports process lives to end it."""
+        """The run that runs or waits first, if the reports process lives to end it."""
+        return next(iter(self.runs_under_way), None)
+
+    @property
+    def runs_under_way(self) -> list[Run]:
+        """The runs that run or wait, in their order, if the reports process lives to end them."""
         if self.next_at is None:
-            return None
-        return next((run for run in self.runs if not run.is_over), None)
+            return []
+        found = [run for run in self.runs if not run.is_over]
+        return sorted(found, key=lambda run: (run.state == "waiting", run.asked_at))
 
     @property
     def last_done(self) -> Run | None:

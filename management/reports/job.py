@@ -32,6 +32,7 @@ from .door import BrokerDoor
 from .orders import Answer, Outcome, Specification
 from .progress import Watch
 from .records import is_full, plain
+from .runs import READING, STARTING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +74,7 @@ def main() -> NoReturn:
 
 def _one_run(given: Specification, spark: Spark, tell: Callable[..., None]) -> Outcome:
     outcome = Outcome()
-    step = "reading the feed" if spark.session is not None else "starting Spark"
+    step = READING if spark.session is not None else STARTING
     watch = Watch(lambda progress: tell(progress=progress), step)
     scratch = Path(given.run_directory) / "scratch"
     try:

@@ -66,6 +66,11 @@ class KeptJob:
         return outcome
 
     @property
+    def is_kept(self) -> bool:
+        """Whether a process of an earlier run is there for the next one."""
+        return self._child is not None and not self._child.is_over
+
+    @property
     def was_cancelled(self) -> bool:
         """Whether `cancel` was called during the last run."""
         return self._cancelled

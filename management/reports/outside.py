@@ -8,6 +8,7 @@ the tables; the cost statement and the forecast of the disk need the appliance i
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from . import parameters
 from .catalog import REPORTS
 from .pages import Result, Where
 from .runs import RESULT_FORMATS
+from .session import ConnectMissing, require_connect
 from .stores import Place, Store, StoreFailed
 from .tables import MANIFEST, File, Tables, TablesNewer
 
@@ -49,12 +51,14 @@ def main(argv: Sequence[str]) -> int:
         if report.charges or report.wants_disk:
             raise CannotCompute(f"report {report.name} is computed by the appliance only")
         chosen, _ = parameters.read(report, given)
+        if remote := os.environ.get("SPARK_REMOTE"):
+            require_connect(remote)
         with tempfile.TemporaryDirectory(prefix="leveret-") as scratch:
             place = Place(options.tables, options.endpoint, options.region)
             source = Source.of(place, Path(scratch))
             result = compute(source, chosen, Path(scratch))
             write(result, options.output, options.format, place)
-    except (CannotCompute, StoreFailed, TablesNewer, ValueError, OSError) as error:
+    except (CannotCompute, ConnectMissing, StoreFailed, TablesNewer, ValueError, OSError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1
     return 0

@@ -237,6 +237,13 @@ def row_groups(files: tuple[Path, ...]) -> Iterator[tuple[Any, int]]:
             yield file, index
 
 
+def without_rows(files: tuple[Path, ...], names: Collection[str]) -> Any:
+    """An Arrow table of these columns for a result without a row, which has no row group either."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_schema(files[0]).empty_table().select(list(names))
+
+
 @functools.lru_cache(maxsize=64)
 def _counts(files: tuple[Path, ...], where: Where) -> tuple[int, ...]:
     """How many rows of each row group match."""
@@ -296,9 +303,13 @@ def _group(files: tuple[Path, ...], wanted: int, names: list[str], where: Where)
 
 
 def _matching(files: tuple[Path, ...], names: list[str], where: Where) -> Iterator[Any]:
-    """The matching rows of each row group as an Arrow table, which may be empty."""
+    """The matching rows of each row group as an Arrow table, which may be empty; one at least."""
+    has_groups = False
     for file, index in row_groups(files):
+        has_groups = True
         yield _chosen(file, index, names, where)
+    if not has_groups:
+        yield without_rows(files, names)
 
 
 def _chosen(file: Any, index: int, names: list[str], where: Where) -> Any:

@@ -36,7 +36,7 @@ from .keeping import Keeping
 from .kept import KeptJob
 from .orders import Specification
 from .records import Records, plain
-from .runs import Delivery, Progress, Run, RunNotFound, Runs
+from .runs import READING, STARTING, Delivery, Progress, Run, RunNotFound, Runs
 from .schedule import Entry, Timetable
 from .stores import Place
 
@@ -331,6 +331,8 @@ class Reports:
     async def _run(self, run: Run) -> None:
         run.state = "running"
         run.started_at = _now_ms()
+        # The job itself says so only when Python has started.
+        run.progress = Progress(step=READING if self._job.is_kept else STARTING)
         self._records.write(run)
         directory = self._runs.path(run.report, run.run_id)
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from .runs import Progress
+from .runs import STARTING, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ class Watch:
     says nothing of rows.
     """
 
-    def __init__(self, tell: Callable[[Progress], None], step: str = "starting Spark") -> None:
+    def __init__(self, tell: Callable[[Progress], None], step: str = STARTING) -> None:
         self._tell = tell
         self._step = step
         self._last: Progress | None = None

@@ -33,6 +33,10 @@ LOG = "log"
 RESULT = "result"
 RESULT_FORMATS = {"json": "application/json", "csv": "text/csv", "parquet": "application/x-parquet"}
 
+# Steps before Spark has anything to say.
+STARTING = "starting Spark"
+READING = "reading the feed"
+
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 

@@ -4,6 +4,7 @@ Spark Connect.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -50,6 +51,18 @@ CONNECT_OPTIONS = (
     "spark.sql.parquet.compression.codec",
     "spark.sql.parquet.outputTimestampType",
 )
+
+# What a client of Spark Connect imports beside `pyspark[sql]`: `reports-connect` in pyproject.toml.
+CONNECT_PACKAGES = {
+    "grpc": "grpcio",
+    "grpc_status": "grpcio-status",
+    "google.rpc": "googleapis-common-protos",
+    "zstandard": "zstandard",
+}
+
+
+class ConnectMissing(Exception):
+    """Packages of Spark Connect are not installed; the text names them and what to do."""
 
 
 def is_connect(master: str) -> bool:
@@ -119,7 +132,25 @@ def _quoted(option: str) -> str:
     return f'"{escaped}"'
 
 
+def require_connect(master: str) -> None:
+    """Raises ConnectMissing if what a client of Spark Connect imports is not installed."""
+    missing = [name for module, name in CONNECT_PACKAGES.items() if not _is_there(module)]
+    if missing:
+        raise ConnectMissing(
+            f"{master} needs {', '.join(missing)}, which Python does not have here:"
+            " pip install 'leveret[reports-connect]' or 'pyspark[connect]' adds what is missing"
+        )
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it would be in
+        return False
+
+
 def _open_connect(master: str, options: Mapping[str, str]) -> tuple[SparkSession, str]:
+    require_connect(master)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.remote(master)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,12 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet
 
+from frontend.views.report_charts import charts
 from management.reports import charted
 from management.reports.catalog import COST, QUEUE_USAGE, REPORTS
 from management.reports.charted import Total
 from management.reports.pages import Result, Where
+from management.reports.shapes import Report, View
 
 VIEW = QUEUE_USAGE.view()
 # A Saturday.
@@ -92,3 +96,32 @@ def test_a_report_is_charted_by_what_it_is_sorted_by() -> None:
     wanted = charted.measure(COST.view(), "cost_storage")
     assert wanted is not None and wanted.name == "cost_storage"
     assert charted.measure(COST.view(), "vhost") == charted.measure(COST.view())
+
+
+@pytest.mark.parametrize(
+    ("report", "view"),
+    [(report, view) for report in REPORTS.values() for view in report.views],
+    ids=lambda one: one.name,
+)
+def test_a_result_without_rows_has_charts_pages_and_files_without_rows(
+    report: Report, view: View, tmp_path: Path
+) -> None:
+    # Spark writes it as a file without a row group.
+    types = {"text": pa.string(), "time": pa.timestamp("us", "UTC"), "number": pa.float64()}
+    schema = pa.schema([(one.name, types.get(one.kind, pa.int64())) for one in view.columns])
+    pyarrow.parquet.ParquetWriter(tmp_path / "part-0.parquet", schema).close()
+    result = Result((tmp_path / "part-0.parquet",), view.columns)
+    somebody = Where(vhosts=frozenset({"shop"}))
+    assert charts(report, result, view, somebody, "") == {}
+    by = charted.measure(view)
+    if by is not None:
+        assert charted.greatest(result, view, by, Where(), 5).objects == ()
+        assert not view.time or charted.stacks(result, view, by, Where(), []) == []
+        assert not view.time or set(charted.week(result, view, by, Where())) == {None}
+    ordered = Where(order=f"-{view.names[-1]}")
+    result.check_order(ordered)
+    assert result.page(ordered, 0, 10) == result.page(somebody, 0, 10) == []
+    assert json.loads(b"".join(result.as_json(ordered, {})))["rows"] == []
+    assert b"".join(result.as_csv(ordered)).count(b"\r\n") == 1
+    parquet = b"".join(result.as_parquet(ordered))
+    assert pyarrow.parquet.read_table(io.BytesIO(parquet)).num_rows == 0

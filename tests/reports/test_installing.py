@@ -11,7 +11,7 @@ import pytest
 
 from management.reports import client, installing, process
 from management.reports.desk import Desk
-from management.reports.orders import Outcome
+from management.reports.orders import Outcome, Specification
 from tests.ops.test_set_up import tool
 from tests.reports.conftest import reports_in
 
@@ -54,6 +54,23 @@ async def test_runs_wait_while_spark_is_being_installed(
     working._stopping = True
     working._work.set()
     await task
+
+
+async def test_a_run_that_begins_says_at_once_whether_spark_is_started_for_it(
+    tmp_path: Path, mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working = reports_in(tmp_path)
+    steps = []
+
+    async def note_step(_: object, specification: Specification, *__: object) -> Outcome:
+        steps.append(working._runs.read(REPORT, specification.run_id).progress.step)
+        return Outcome()
+
+    monkeypatch.setattr(process.KeptJob, "run", note_step)
+    for is_kept in (False, True):
+        monkeypatch.setattr(process.KeptJob, "is_kept", is_kept)
+        await working._run(working.ask(REPORT, "anna", {"by": "user" if is_kept else "vhost"}))
+    assert steps == ["starting Spark", "reading the feed"]
 
 
 def test_an_installation_that_was_interrupted_holds_no_run_up(mark: Path) -> None:

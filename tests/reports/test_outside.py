@@ -6,8 +6,10 @@ import os
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +20,10 @@ pytest.importorskip("obstore")
 
 import pyarrow as pa
 import pyarrow.parquet
+from packaging.requirements import Requirement
 
 from management import report_job
-from management.reports import folding, java, outside
+from management.reports import folding, java, outside, session
 from management.reports.columns import FEED_HELD, IDENTITY, MERGED
 from management.reports.stores import Place, Store
 from management.reports.tables import Tables, Written
@@ -164,3 +167,35 @@ def test_a_client_of_spark_connect_is_plain_python(
     remote = ["env", "SPARK_REMOTE=sc://spark:15002", f"PYTHONPATH={archive}", "python3"]
     assert words[:6] == [*remote, str(program), "traffic"]
     assert archive.exists() and program.exists()
+
+
+def test_without_the_packages_of_spark_connect_it_names_them_and_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    tables: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # What it changes is restored.
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "TMPDIR"):
+        monkeypatch.setenv(name, "")
+    # Where all of them are installed, it would look for the server.
+    monkeypatch.setitem(session.CONNECT_PACKAGES, "no_such_package.grpc", "grpcio-of-a-test")
+    with pytest.raises(session.ConnectMissing) as raised:
+        session.open_session("sc://spark:15002", {}, None, tmp_path, tmp_path)
+    text = str(raised.value)
+    assert text.startswith("sc://spark:15002 needs ") and "grpcio-of-a-test" in text
+    assert "pip install 'leveret[reports-connect]'" in text
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
+    assert outside.main([*QUESTION, "--tables", str(tables)]) == 1
+    assert capsys.readouterr().err == f"leveret_report.py: {text}\n"
+
+
+def test_what_spark_connect_needs_is_an_extra_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (wanted,) = [
+        text for text in project["optional-dependencies"]["reports-connect"] if "[connect]" in text
+    ]
+    assert wanted.replace("[connect]", "[sql]") in project["optional-dependencies"]["reports"]
+    there = [Requirement(text) for text in distribution("pyspark").requires or []]
+    names = {one.name for one in there if one.marker and "connect" in str(one.marker)}
+    assert set(session.CONNECT_PACKAGES.values()) <= names
