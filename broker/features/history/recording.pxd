@@ -1,4 +1,4 @@
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from broker.features.history.book cimport Book
 from broker.kernel.buffer cimport Buffer
@@ -19,6 +19,10 @@ cdef class ChannelRecording(Recording):
     cdef int level
     cdef tuple places                    # the queues whose places are written, too; None: of none
     cdef list fields                     # headers in front of the message's own, by outcome
+    # What `out` begins with: so many bytes before the headers, and these headers.
+    cdef size_t before
+    cdef bytes written
 
     cdef int look(self, Exchange exchange, tuple targets) except -1
     cdef int put_headers(self, Message* message, bytes fields) except -1
+    cdef int put_same(self, const uint8_t* properties, size_t before, bytes fields) except -1

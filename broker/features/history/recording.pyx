@@ -7,8 +7,8 @@ what came of it; with HEADERS its body is left out. It is published to the strea
 call as the message to its queues, so that both are part of one round.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memcpy
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.string cimport memcmp, memcpy
 
 from broker.features.history.book cimport Book, FULL, HEADERS, OFF, add_places
 from broker.kernel cimport clock
@@ -26,6 +26,7 @@ cdef extern from "<string.h>" nogil:
 
 cdef enum:
     HEADERS_FLAG = 1 << 13
+    FIRST_FLAGS = 1 << 14        # flags from here on: a property stands before the headers
 
 cdef enum:
     ROUTED = 0                   # places in `fields`
@@ -110,38 +111,52 @@ cdef class ChannelRecording(Recording):
 
     cdef int put_headers(self, Message* message, bytes fields) except -1:
         """Replaces the properties by ones with these headers in front, the last of which is
-        x-history-bytes; they live in `out`."""
+        x-history-bytes; they live in `out`, which keeps what is the same for the next message."""
         cdef Buffer out = self.out
         cdef const uint8_t* properties = message.properties
-        cdef const uint8_t* place = header_place(properties, message.properties_length)
-        cdef const uint8_t* rest = place
+        cdef const uint8_t* place
+        cdef uint16_t flags
         cdef uint32_t own = 0
         cdef uint32_t added = <uint32_t> len(fields)
         cdef size_t before, left
-        cdef uint8_t* p
+        if message.properties_length < 2:
+            return 0
+        flags = load16(properties)
+        place = properties + 2 if flags < FIRST_FLAGS else header_place(
+            properties, message.properties_length)
         if place == NULL:
             return 0
-        if header_table(properties, message.properties_length) != NULL:
-            own = load32(place)
-            rest = place + 4
-        elif load16(properties) & HEADERS_FLAG:
-            return 0
         before = place - properties
-        left = message.properties_length - (rest - properties)
-        out.length = 0
-        p = out.room(message.properties_length + 4 + added)
-        memcpy(p, properties, before)
-        store16(p, load16(properties) | HEADERS_FLAG)
-        memcpy(p + before + 4, <const char*> fields, added)
-        store64(p + before + added - 4, message.body_length)
+        if flags & HEADERS_FLAG:
+            if header_table(properties, message.properties_length) == NULL:
+                return 0
+            own = load32(place)
+            place += 4
+        left = message.properties_length - (place - properties)
+        if (fields is not self.written or before != self.before
+                or before > 2 and memcmp(out.data + 2, properties + 2, before - 2) != 0):
+            self.put_same(properties, before, fields)
+        store64(out.data + before + added - 4, message.body_length)
         out.length = before + 4 + added
         if self.places is not None:
             add_places(out, self.places)
             added = <uint32_t> (out.length - before - 4)
-        p = out.room(left)
-        memcpy(p, rest, left)
+        memcpy(out.room(left), place, left)
         out.length += left
+        store16(out.data, flags | HEADERS_FLAG)
         store32(out.data + before, own + added)
         message.properties = out.data
         message.properties_length = <uint32_t> out.length
+        return 0
+
+    cdef int put_same(self, const uint8_t* properties, size_t before, bytes fields) except -1:
+        """Begins `out` with what is in front of the headers, and these headers."""
+        cdef Buffer out = self.out
+        cdef size_t added = len(fields)
+        cdef uint8_t* p
+        out.length = 0
+        p = out.room(before + 4 + added)
+        memcpy(p, properties, before)
+        memcpy(p + before + 4, <const char*> fields, added)
+        self.written, self.before = fields, before
         return 0
