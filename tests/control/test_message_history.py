@@ -98,6 +98,41 @@ async def test_it_records_what_is_published_with_headers_that_tell_what_came_of_
     assert len(await records(client, vhost)) == 3
 
 
+async def test_each_record_is_of_its_own_message_whatever_ways_a_publisher_takes_in_turn(
+    client: BrokerClient, vhost: str, amqp: BlockingChannel
+) -> None:
+    await keep(client, vhost, "full")
+    shapes = (
+        pika.BasicProperties(delivery_mode=2),
+        pika.BasicProperties(content_type="text/plain", headers={"own": "a"}),
+        pika.BasicProperties(content_type="text/html", content_encoding="gzip"),
+        pika.BasicProperties(content_type="text/html"),
+        pika.BasicProperties(headers={"own": "another"}, message_id="m"),
+    )
+    names = [f"orders.{number}" for number in range(3)]
+    for name in names:
+        amqp.queue_declare(name, durable=True)
+    sent = [
+        (names[number % 3], shapes[number % 5], b"%d" % number * (number % 4))
+        for number in range(30)
+    ]
+    for name, shape, body in sent:
+        amqp.basic_publish("", name, body, shape)
+    amqp.queue_delete(names[0])
+    amqp.queue_declare(names[0], durable=True)
+    amqp.basic_publish("", names[0], b"after it was declared again", shapes[0])
+    rows = await recorded(client, vhost, 31)
+    for row, (name, shape, body) in zip(rows, sent, strict=False):
+        assert (row["routing_key"], row["queues"]) == (name, [name])
+        assert (row["payload"], row["payload_bytes"]) == (body, len(body))
+        listed = row["properties"]
+        assert listed.get("content_type") == shape.content_type
+        assert listed.get("content_encoding") == shape.content_encoding
+        assert listed.get("headers") == shape.headers
+        assert listed.get("message_id") == shape.message_id
+    assert rows[30]["queues"] == [names[0]]
+
+
 async def test_an_exchange_under_a_policy_records_what_finds_no_queue_and_what_is_refused(
     client: BrokerClient, vhost: str, amqp: BlockingChannel
 ) -> None:

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel.buffer cimport Buffer
+from broker.kernel.contracts cimport Exchange
 from broker.kernel.recording cimport Observer
 from broker.queues.stream cimport StreamQueue
 from broker.store.commit.persister cimport Persister
@@ -15,10 +16,16 @@ cdef enum:
     PLACE_DIGITS = 32                    # of the text of a place
 
 
+cdef class Way:
+    cdef int level
+    cdef tuple places                    # the queues whose places are written, too; None: of none
+    cdef list fields
+
+
 cdef class Book:
     cdef public StreamQueue stream       # None: there is none now
     cdef public dict levels              # exchange or queue -> HEADERS or FULL
-    cdef public uint64_t version         # rises when `levels` or an observer changes
+    cdef readonly uint64_t version       # rises when ways are asked for again
     cdef public uint64_t records
     cdef public uint64_t record_bytes    # of the bodies in them
     cdef readonly uint64_t events
@@ -29,7 +36,10 @@ cdef class Book:
     cdef uint64_t missing                # given up since the last event that was kept
     cdef int64_t missing_since           # ms
     cdef dict clients                    # name of a connection -> fields that name it
+    cdef dict ways                       # exchange -> queues of a route -> Way
+    cdef size_t way_count
 
+    cdef Way way(self, Exchange exchange, tuple targets)
     cdef bint has_room(self) except -1
     cdef int begin(self, bytes event, const char* place, uint32_t digits, bytes queue) except -1
     cdef int add_client(self, who) except -1

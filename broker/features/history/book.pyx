@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, store16, store32, store64
-from broker.kernel.contracts cimport Consumer, Queue
+from broker.kernel.contracts cimport Consumer, Exchange, Queue
 from broker.kernel.message cimport Message, PERSISTENT, Place, set_parts
 from broker.kernel.recording cimport Observer
 from broker.queues.classic cimport ClassicQueue
@@ -21,6 +21,7 @@ from broker.store.commit.persister cimport Persister
 from broker.store.files.record cimport record_bytes
 from broker.store.log.shared_refs cimport place_key
 
+from broker.features.history.fields import way_fields
 from broker.fields.codec import octets
 from broker.schema.message_history import (
     CONNECTION, CONSUMER, COUNT, EVENT, EVENTS, GAP, GAP_PLACE, PLACE, QUEUE, QUEUE_COUNT,
@@ -35,6 +36,7 @@ cdef enum:
     HEADERS_FLAG = 1 << 13
     TABLE = 2                    # where the length of the headers stands
     CLIENTS_MAX = 1024           # names of connections that are kept ready to be written
+    WAYS_MAX = 4096              # ways whose headers are kept ready, about 800 bytes each
 
 cdef bytes event_header = octets(EVENT)
 cdef bytes place_header = octets(PLACE)
@@ -113,6 +115,27 @@ cdef int add_places(Buffer out, tuple targets) except -1:
     return 0
 
 
+cdef tuple observed(Exchange exchange, tuple targets):
+    """The queues of a route, but for what holds its messages back; None if of none of them it is
+    kept what happens to its messages."""
+    holding = getattr(exchange, "holding", None)
+    reached = tuple([target for target in targets if target is not holding])
+    for target in reached:
+        if getattr(target, "observer", None) is not None:
+            return reached
+    return None
+
+
+cdef class Way:
+    """What is recorded of the messages that an exchange leads to the same queues. `fields`: headers
+    behind those of the publisher, by outcome."""
+
+    def __init__(self, int level, tuple places, list fields):
+        self.level = level
+        self.places = places
+        self.fields = fields
+
+
 cdef class Book:
     """`memory()` says how many bytes may wait for the disk before events are given up."""
 
@@ -121,7 +144,36 @@ cdef class Book:
         self.memory = memory
         self.levels = {}
         self.clients = {}
+        self.ways = {}
         self.out = Buffer()
+
+    cdef Way way(self, Exchange exchange, tuple targets):
+        """Known for all publishers together: one that goes through many queues in turn finds the
+        next one's here."""
+        cdef dict ways = self.ways.get(exchange)
+        cdef Way way = None if ways is None else ways.get(targets)
+        cdef int level
+        if way is not None:
+            return way
+        level = self.levels.get(exchange, OFF)
+        for target in targets:
+            level = max(level, <int> self.levels.get(target, OFF))
+        if level == OFF:
+            way = Way(OFF, None, None)
+        else:
+            way = Way(level, observed(exchange, targets),
+                      way_fields(exchange, targets, level == FULL))
+        if self.way_count >= WAYS_MAX:
+            self.forget_ways()
+        self.ways.setdefault(exchange, {})[targets] = way
+        self.way_count += 1
+        return way
+
+    def forget_ways(self) -> None:
+        """They are asked for again with the next messages."""
+        self.ways.clear()
+        self.way_count = 0
+        self.version += 1
 
     def set_level(self, owner, int level) -> None:
         """Of an exchange or a queue."""
@@ -131,13 +183,13 @@ cdef class Book:
             del self.levels[owner]
         else:
             self.levels[owner] = level
-        self.version += 1
+        self.forget_ways()
 
     def observe(self, queue, bint on) -> None:
         """Whether what happens to the messages of a queue is kept, too."""
         if on != (queue.observer is not None):
             queue.observer = QueueObserver(self, queue) if on else None
-            self.version += 1
+            self.forget_ways()
 
     def add_event(self, int event, str place, str queue, tuple targets=()) -> None:
         """An event that no queue has told. `place` is one, or a queue's part of one."""

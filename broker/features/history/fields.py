@@ -1,5 +1,5 @@
-"""The headers of a record that are the same for all messages of a publisher that go one way
-(docs/history.md)."""
+"""The headers of a record that are the same for all messages of a publisher, and for all that go
+one way (docs/history.md)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ from broker.schema.message_history import (
 )
 
 
-def first_fields(
-    user: str, connection: str, exchange: Any, targets: tuple[Any, ...], has_body: bool
-) -> list[bytes]:
-    """Fields of a header table for each outcome: routed, unroutable, refused. They end with the
+def publisher_fields(user: str, connection: str) -> bytes:
+    """Fields of a header table: who publishes."""
+    return _fields({USER: user, CONNECTION: connection})
+
+
+def way_fields(exchange: Any, targets: tuple[Any, ...], has_body: bool) -> list[bytes]:
+    """The fields behind those, for each outcome: routed, unroutable, refused. They end with the
     size of the body, 8 octets that are written with each message. What an exchange holds back has
     reached no queue yet."""
     holding = getattr(exchange, "holding", None)
     queues = [target.name for target in targets if target is not holding]
-    headers: dict[str, Any] = {USER: user, CONNECTION: connection, QUEUES: queues[:QUEUES_MAX]}
+    headers: dict[str, Any] = {QUEUES: queues[:QUEUES_MAX]}
     if len(queues) > QUEUES_MAX:
         headers[QUEUE_COUNT] = len(queues)
     if has_body:

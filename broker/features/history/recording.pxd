@@ -1,6 +1,6 @@
 from libc.stdint cimport uint8_t, uint64_t
 
-from broker.features.history.book cimport Book
+from broker.features.history.book cimport Book, Way
 from broker.kernel.buffer cimport Buffer
 from broker.kernel.contracts cimport Exchange
 from broker.kernel.message cimport Message
@@ -9,16 +9,13 @@ from broker.kernel.recording cimport Recording
 
 cdef class ChannelRecording(Recording):
     cdef Book book
-    cdef str user
-    cdef str connection
+    cdef bytes publisher                 # headers of all its records
     cdef Buffer out
-    # What the next fields hold for.
+    # What `way` holds for.
     cdef Exchange exchange
     cdef tuple targets
     cdef uint64_t version
-    cdef int level
-    cdef tuple places                    # the queues whose places are written, too; None: of none
-    cdef list fields                     # headers in front of the message's own, by outcome
+    cdef Way way
     # What `out` begins with: so many bytes before the headers, and these headers.
     cdef size_t before
     cdef bytes written

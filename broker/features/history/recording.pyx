@@ -10,14 +10,14 @@ call as the message to its queues, so that both are part of one round.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
-from broker.features.history.book cimport Book, FULL, HEADERS, OFF, add_places
+from broker.features.history.book cimport Book, HEADERS, OFF, Way, add_places
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, store16, store32, store64
 from broker.kernel.contracts cimport Exchange, REJECTED
 from broker.kernel.headers cimport header_place, header_table
 from broker.kernel.message cimport Message, PERSISTENT, set_parts
 
-from broker.features.history.fields import first_fields
+from broker.features.history.fields import publisher_fields
 from broker.fields.history_headers import without_ours
 
 cdef extern from "<string.h>" nogil:
@@ -34,41 +34,18 @@ cdef enum:
     REFUSED = 2
 
 
-cdef tuple observed(Exchange exchange, tuple targets):
-    """The queues of a route, but for what holds its messages back; None if of none of them it is
-    kept what happens to its messages."""
-    holding = getattr(exchange, "holding", None)
-    reached = tuple([target for target in targets if target is not holding])
-    for target in reached:
-        if getattr(target, "observer", None) is not None:
-            return reached
-    return None
-
-
 cdef class ChannelRecording(Recording):
     """Records what one publisher does: a channel, or what else publishes."""
 
     def __init__(self, Book book, str user, str connection):
         self.book = book
-        self.user = user
-        self.connection = connection
+        self.publisher = publisher_fields(user, connection)
         self.out = Buffer()
 
     cdef int look(self, Exchange exchange, tuple targets) except -1:
         """Whether what goes this way is recorded, and the headers for that."""
-        cdef dict levels = self.book.levels
-        cdef int level = levels.get(exchange, OFF)
         self.exchange, self.targets, self.version = exchange, targets, self.book.version
-        for target in targets:
-            if level == FULL:
-                break
-            level = max(level, <int> levels.get(target, OFF))
-        self.level = level
-        self.fields = self.places = None
-        if level:
-            self.places = observed(exchange, targets)
-            self.fields = first_fields(
-                self.user, self.connection, exchange, targets, level == FULL)
+        self.way = self.book.way(exchange, targets)
         return 0
 
     cdef int record(self, Message* message, Exchange exchange, tuple targets,
@@ -76,10 +53,12 @@ cdef class ChannelRecording(Recording):
         cdef Book book = self.book
         cdef Message kept
         cdef bytes own
+        cdef Way way
         if (exchange is not self.exchange or targets is not self.targets
                 or self.version != book.version):
             self.look(exchange, targets)
-        if self.level == OFF or book.stream is None:
+        way = self.way
+        if way.level == OFF or book.stream is None:
             return 0
         kept = message[0]
         if (message.properties_length > 2 and load16(message.properties) & HEADERS_FLAG and memmem(
@@ -88,11 +67,11 @@ cdef class ChannelRecording(Recording):
             kept.properties = <const uint8_t*> <char*> own
             kept.properties_length = <uint32_t> len(own)
         self.put_headers(
-            &kept, <bytes> self.fields[
+            &kept, <bytes> way.fields[
                 UNROUTABLE if not targets else REFUSED if answer & REJECTED else ROUTED])
         kept.large = NULL
         kept.flags = message.flags & PERSISTENT
-        if self.level == HEADERS:
+        if way.level == HEADERS:
             kept.body = b""
             kept.body_length = 0
         book.records += 1
@@ -117,7 +96,7 @@ cdef class ChannelRecording(Recording):
         cdef const uint8_t* place
         cdef uint16_t flags
         cdef uint32_t own = 0
-        cdef uint32_t added = <uint32_t> len(fields)
+        cdef uint32_t added = <uint32_t> (len(self.publisher) + len(fields))
         cdef size_t before, left
         if message.properties_length < 2:
             return 0
@@ -138,8 +117,8 @@ cdef class ChannelRecording(Recording):
             self.put_same(properties, before, fields)
         store64(out.data + before + added - 4, message.body_length)
         out.length = before + 4 + added
-        if self.places is not None:
-            add_places(out, self.places)
+        if self.way.places is not None:
+            add_places(out, self.way.places)
             added = <uint32_t> (out.length - before - 4)
         memcpy(out.room(left), place, left)
         out.length += left
@@ -150,13 +129,14 @@ cdef class ChannelRecording(Recording):
         return 0
 
     cdef int put_same(self, const uint8_t* properties, size_t before, bytes fields) except -1:
-        """Begins `out` with what is in front of the headers, and these headers."""
+        """Begins `out` with what is in front of the headers, those of the publisher, and these."""
         cdef Buffer out = self.out
-        cdef size_t added = len(fields)
+        cdef size_t own = len(self.publisher)
         cdef uint8_t* p
         out.length = 0
-        p = out.room(before + 4 + added)
+        p = out.room(before + 4 + own + len(fields))
         memcpy(p, properties, before)
-        memcpy(p + before + 4, <const char*> fields, added)
+        memcpy(p + before + 4, <const char*> self.publisher, own)
+        memcpy(p + before + 4 + own, <const char*> fields, len(fields))
         self.written, self.before = fields, before
         return 0

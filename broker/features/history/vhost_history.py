@@ -53,6 +53,7 @@ class VHostHistory:
 
     def forget(self, owner: Any) -> None:
         """An exchange or a queue is deleted."""
+        self.book.forget_ways()
         if getattr(owner, "observer", None) is not None:
             self.book.observe(owner, False)
             place = queue_part(place_of(owner.incarnation, 0))
