@@ -16,7 +16,7 @@ cdef class ChannelRecording(Recording):
     cdef tuple targets
     cdef uint64_t version
     cdef Way way
-    # What `out` begins with: so many bytes before the headers, and these headers.
+    # What `out` begins with: `before` bytes that stand before the headers, and `written`.
     cdef size_t before
     cdef bytes written
 
