@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 from pathlib import Path
 
 BEAT_S = 3.0
 LOOK_S = 5.0
 """Seconds between two looks of the supervisor."""
-STILL_LOOKS = 6
-"""Looks without a change after which a process counts as hanging: half a minute."""
 
 
 def file_of(run_dir: Path, name: str) -> Path:
@@ -38,9 +37,10 @@ def _touch(file: Path) -> None:
 
 
 class Watch:
-    """The supervisor's state of one process."""
+    """The supervisor's state of one process. After `timeout` seconds without a sign it hangs."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float) -> None:
+        self._looks = math.ceil(timeout / LOOK_S)
         self._seen: int | None = None
         self._still = 0
 
@@ -52,4 +52,4 @@ class Watch:
             return False
         self._still = self._still + 1 if changed == self._seen else 0
         self._seen = changed
-        return self._still >= STILL_LOOKS
+        return self._still >= self._looks

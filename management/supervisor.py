@@ -200,7 +200,7 @@ class Child:
     backoff: float = 0.0
     ready: bool = False
     addresses: dict[str, list[Any]] = field(default_factory=dict)
-    watch: alive.Watch = field(default_factory=alive.Watch)
+    watch: alive.Watch = field(init=False)
 
 
 class Supervisor:
@@ -301,7 +301,7 @@ class Supervisor:
         child.start_at = None
         child.started_at = time.monotonic()
         child.ready = not PORTS[child.name]  # it listens nowhere
-        child.watch = alive.Watch()
+        child.watch = alive.Watch(self.config.hang_timeout)
         self._note(child).unlink(missing_ok=True)
         alive.file_of(self.config.run_dir, child.name).unlink(missing_ok=True)
         child.process = subprocess.Popen(
@@ -351,8 +351,9 @@ class Supervisor:
         for child in self.children.values():
             file = alive.file_of(self.config.run_dir, child.name)
             if child.process is not None and child.watch.hangs(file):
-                seconds = alive.STILL_LOOKS * alive.LOOK_S
-                log.error("%s has hung for %g s; it is killed", child.name, seconds)
+                log.error(
+                    "%s has hung for %g s; it is killed", child.name, self.config.hang_timeout
+                )
                 child.process.kill()
 
     def _write_addresses(self) -> None:

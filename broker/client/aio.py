@@ -458,7 +458,7 @@ async def connect(endpoint: Endpoint) -> Connection:
                     endpoint.host,
                     endpoint.port,
                     ssl=context_of(tls) if tls is not None else None,
-                    server_hostname=(tls.server_name or endpoint.host) if tls else None,
+                    server_hostname=endpoint.server_name,
                 )
             await connection.opened
     except TimeoutError:

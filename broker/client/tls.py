@@ -53,6 +53,8 @@ def _context(tls: TLS, changed_at: tuple[int | None, ...]) -> ssl.SSLContext:
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    if tls.server_name == "":
+        context.check_hostname = False
     if tls.certificate_file is not None:
         context.load_cert_chain(tls.certificate_file, tls.key_file)
     return context

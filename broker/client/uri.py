@@ -33,7 +33,9 @@ class BadURI(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TLS:
-    """How the server is checked, and which certificate is shown to it. Paths are of PEM files."""
+    """How the server is checked, and which certificate is shown to it. Paths are of PEM files.
+    `server_name` is asked for, and checked in the certificate, instead of the endpoint's host; with
+    the empty name none is asked for, and only the chain is checked."""
 
     verify: bool = True
     ca_file: Path | None = None
@@ -76,6 +78,13 @@ class Endpoint:
             "capabilities": dict.fromkeys(CAPABILITIES, True),
             **self.properties,
         }
+
+    @property
+    def server_name(self) -> str | None:
+        """The name that TLS asks for; the empty one for none. None: no TLS."""
+        if self.tls is None:
+            return None
+        return self.host if self.tls.server_name is None else self.tls.server_name
 
     @property
     def shown(self) -> str:
@@ -151,7 +160,7 @@ def _parameter(name: str, value: str, values: dict[str, Any], tls: dict[str, Any
             raise BadURI(f"verify is verify_peer or verify_none, not '{value}'")
         tls["verify"] = value == "verify_peer"
     elif name == "server_name_indication":
-        tls["server_name"] = value
+        tls["server_name"] = "" if value == "disable" else value
     else:
         raise BadURI(f"the parameter '{name[:100]}' is unknown")
 

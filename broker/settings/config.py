@@ -112,6 +112,15 @@ class Config:
         reload=True,
     )
 
+    hang_timeout: float = setting(
+        "main",
+        30.0,
+        "time",
+        "a process of the appliance whose loop does not turn for so long is killed and started "
+        "again",
+        least=10,
+    )
+
     amqp_port: int = setting("amqp", 5672, "port", "AMQP 0-9-1 over TCP; 0 for any free port")
     unix_path: Path | None = setting(
         "amqp", None, "path", "Unix socket for AMQP 0-9-1; none if empty"
@@ -1349,6 +1358,14 @@ class Config:
         "size",
         "messages under way that one shovel holds; beyond it the source is not read",
         least=64 * 1024,
+    )
+    bridges_connecting_max: int = setting(
+        "bridges",
+        20,
+        "count",
+        "connections that shovels and links open at a time to each address",
+        least=1,
+        most=10_000,
     )
     bridges_allowed: tuple[str, ...] = setting(
         "bridges",

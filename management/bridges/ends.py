@@ -46,7 +46,7 @@ class Ends:
     def __init__(
         self, config: Config, login: Login, source: Ask | None = None, pace: Pace | None = None
     ) -> None:
-        self._pace = pace or Pace()
+        self._pace = pace or Pace(config.bridges_connecting_max)
         self.addresses = Addresses(config.bridges_allowed, config.bridges_denied)
         self._socket = str(config.local_socket.absolute())
         self._certificates = dict(each.split("=", 1) for each in config.bridges_certificates)
@@ -129,7 +129,7 @@ def _at(endpoint: Endpoint, address: str) -> Endpoint:
     """The same at one of its addresses; the certificate is still that of the name."""
     tls = endpoint.tls
     if tls is not None:
-        tls = dataclasses.replace(tls, server_name=tls.server_name or endpoint.host)
+        tls = dataclasses.replace(tls, server_name=endpoint.server_name)
     return dataclasses.replace(endpoint, host=address, tls=tls)
 
 

@@ -7,16 +7,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
-OPENED_AT_ONCE = 20
 ENDED_AT_ONCE = 100
 
 Step = Callable[[], Awaitable[None]]
 
 
 class Pace:
-    """Turns at places."""
+    """Turns at places, `at_once` at each."""
 
-    def __init__(self, at_once: int = OPENED_AT_ONCE) -> None:
+    def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._places: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
 

@@ -51,7 +51,7 @@ class Bridges:
     def __init__(self, config: Config) -> None:
         self._worker = Worker("bridges", config, log)
         self._broker = BrokerClient(config.control_socket)
-        pace = Pace()
+        pace = Pace(config.bridges_connecting_max)
         self._ends = Ends(config, self._login, self._source, pace)
         self._federation = Federation(config, self._broker, pace)
         self._shovels: dict[Key, Shovel] = {}

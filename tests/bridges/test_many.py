@@ -16,7 +16,7 @@ import pytest
 
 from broker.client.aio import Connection
 from broker.client.message import Message
-from management.bridges.pace import OPENED_AT_ONCE
+from broker.settings.config import Config
 from management.broker_client import BrokerClient
 from tests.appliance import Appliance
 from tests.bridges.conftest import Pair, until
@@ -143,6 +143,7 @@ async def test_links_to_a_peer_that_says_nothing_come_some_at_once_and_hold_up_n
     down: Downstream, far: Appliance, there: Connection
 ) -> None:
     at_once = most = 0
+    at_most = Config().bridges_connecting_max
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal at_once, most
@@ -154,14 +155,14 @@ async def test_links_to_a_peer_that_says_nothing_come_some_at_once_and_hold_up_n
         finally:
             at_once -= 1
 
-    names = await exchanges(down, 3 * OPENED_AT_ONCE)
+    names = await exchanges(down, 3 * at_most)
     async with server(silent) as endpoint:
         uri = f"amqp://guest:guest@127.0.0.1:{endpoint.port}/?connection_timeout=60000"
         await down.upstream(uri)
         await federate(down)
 
         async def full() -> bool:
-            return at_once == OPENED_AT_ONCE
+            return at_once == at_most
 
         await until(full)
         async with downstream_of(down.pair) as other:
@@ -178,7 +179,7 @@ async def test_links_to_a_peer_that_says_nothing_come_some_at_once_and_hold_up_n
             return at_once == 0
 
         await until(none)
-        assert most == OPENED_AT_ONCE
+        assert most == at_most
     for name in names:
         async with down.here.channel() as channel:
             await channel.call("exchange.delete", exchange=name)

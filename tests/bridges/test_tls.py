@@ -94,6 +94,7 @@ FINE = [
     ("server", "verify=verify_none"),
     ("expired", "verify=verify_none"),
     ("named", "cacertfile=ours&server_name_indication=broker.example"),
+    ("named", "cacertfile=ours&server_name_indication=disable"),
     ("strict", "cacertfile=ours&certfile=shovel&keyfile=shovel"),
 ]
 REFUSED = [
@@ -101,6 +102,7 @@ REFUSED = [
     ("server", "cacertfile=other", "name the certificate of its authority with cacertfile"),
     ("expired", "cacertfile=ours", "certificate has expired"),
     ("named", "cacertfile=ours", "not valid for '127.0.0.1'"),
+    ("named", "cacertfile=other&server_name_indication=disable", "is not accepted"),
     ("server", "cacertfile=ours&server_name_indication=else.example", "not valid for 'else"),
     ("strict", "cacertfile=ours", "the server wants a client certificate"),
     (

@@ -26,6 +26,10 @@ from broker.client.uri import TLS, BadURI, Endpoint, parse
             Endpoint(host="far", port=5671, tls=TLS(False, Path("/ca.pem"), None, None, "n")),
         ),
         (
+            "amqps://far?server_name_indication=disable",
+            Endpoint(host="far", port=5671, tls=TLS(server_name="")),
+        ),
+        (
             "amqp://far?heartbeat=5&frame_max=4096&channel_max=7&connection_timeout=1500"
             "&auth_mechanism=external",
             Endpoint(
@@ -42,6 +46,14 @@ from broker.client.uri import TLS, BadURI, Endpoint, parse
 )
 def test_it_reads(uri: str, endpoint: Endpoint) -> None:
     assert parse(uri) == endpoint
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [("", "far"), ("?server_name_indication=n", "n"), ("?server_name_indication=disable", "")],
+)
+def test_it_asks_for_the_name_that_the_uri_says(query: str, name: str) -> None:
+    assert parse(f"amqps://far{query}").server_name == name
 
 
 @pytest.mark.parametrize(

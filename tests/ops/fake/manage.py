@@ -8,6 +8,7 @@ sign of life in its first run, and no more.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -75,7 +76,8 @@ def main() -> int:
         print(f"leveret serve: {error}", file=sys.stderr)
         return error.status
     if "hangs" in os.environ.get("LEVERET_TEST_FAKE", ""):
-        alive.LOOK_S, alive.STILL_LOOKS = 0.05, 3
+        alive.LOOK_S = 0.05
+        config = dataclasses.replace(config, hang_timeout=0.15)
     command = [sys.executable, __file__]
     return supervisor.Supervisor(config, command, argv, time.monotonic()).run()
 
