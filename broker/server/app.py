@@ -40,6 +40,7 @@ from broker.server.loop import run
 from broker.server.overrides import Overrides
 from broker.server.periodic import PeriodicWork
 from broker.server.policy_sweep import PolicySweep
+from broker.server.pressure import Pressure
 from broker.server.proxy_protocol import Sources
 from broker.server.reload import Reload
 from broker.server.revocation import Revocation
@@ -101,7 +102,8 @@ class Broker(SignIn):
         self.persister = persister_of(config, self.turn.wake, open_files_limit)
         self.persister.contents.limit = unfinished_max
         self.persister.failed = self._disk_failed
-        self.persister.relieved = self._relieved
+        self.pressure = Pressure(self)
+        self.persister.relieved = self.pressure.relieved
         self.turn.after = self.persister.collect
         self.turn.reading.share = config.publish_share
         self.files = SettingsFiles(config.data_dir, disk)
@@ -131,7 +133,7 @@ class Broker(SignIn):
         self.importing = Importing(self)
         self.loading = Loading(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
-        self.sockets = Sockets(self.turn, self.persister, self.receive_buffer, self.pause)
+        self.sockets = Sockets(self.turn, self.persister, self.receive_buffer, self.pressure.pause)
         self.cipher_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.server_properties = {
             "product": "Leveret",
@@ -142,7 +144,6 @@ class Broker(SignIn):
         }
         self.stopping, self.backing_up, self.exit_status = False, False, 0
         self._ids = itertools.count(1)
-        self._paused: set[Connection] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -324,7 +325,7 @@ class Broker(SignIn):
         )
 
     def closed(self, connection: Connection) -> None:
-        self._paused.discard(connection)
+        self.pressure.forget(connection)
         if self.connections.pop(connection.id, None) is not None:
             self.stats.connection_closed(connection)
             for feature in self.features:
@@ -341,26 +342,6 @@ class Broker(SignIn):
 
     def channel_closed(self, channel: Channel) -> None:
         self.stats.channel_closed(channel)
-
-    def pause(self, connection: Connection) -> None:
-        """Unwritten messages fill their memory: this publisher is not read until the disk has
-        caught up."""
-        if not connection.publishes:
-            # Logins, consumers and their acks continue: they are what frees the disk.
-            return
-        if connection not in self._paused and not connection.transport.is_closing():
-            self._paused.add(connection)
-            self.persister.pressed = True
-            connection.paused = True
-            connection.transport.pause_reading()
-            if self.alarms:
-                connection.alarm_set()
-
-    def _relieved(self) -> None:
-        paused, self._paused = self._paused, set()
-        for connection in paused:
-            connection.paused = False
-            connection.read_on()
 
     # -- changes -----------------------------------------------------------------------------------
 

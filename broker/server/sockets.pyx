@@ -13,7 +13,7 @@ import os
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel cimport clock
 from broker.kernel.octets cimport Octets, writable_octets
@@ -47,8 +47,9 @@ cdef enum:
 cdef class Sockets:
     """What is watched, by descriptor: a FrameParser, or something to call.
 
-    `buffer` is what all connections are received into. `under_pressure(connection)` is called after
-    a chunk while unwritten messages fill their memory. `looking`, if set, is called with True
+    `buffer` is what all connections are received into. `under_pressure(connection, grown)` is
+    called after a chunk while unwritten messages fill their memory; `grown` bytes came with it.
+    `looking`, if set, is called with True
     before each look and with False behind it, for tests that measure turns.
     """
 
@@ -158,12 +159,14 @@ cdef class Sockets:
     cdef bint receive(self, int fd, FrameParser connection) except -1:
         """Takes a chunk from a socket. False: that is at its end, and asyncio has to find out."""
         cdef size_t most = min(self.turn.offer(), self.buffer.length)
+        cdef uint64_t before
         cdef ssize_t got = recv(fd, self.buffer.data, most, MSG_DONTWAIT)
         if got <= 0:
             return got < 0 and (errno == EAGAIN or errno == EINTR)
+        before = self.persister.tail_bytes
         connection.receive(self.buffer.data, got)
         if self.persister.tail_bytes > self.persister.tail_limit:
-            self.under_pressure(connection)
+            self.under_pressure(connection, <int64_t> (self.persister.tail_bytes - before))
         return True
 
     cdef int end_turn(self) except -1:

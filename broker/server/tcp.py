@@ -60,9 +60,9 @@ class SocketProtocol(asyncio.BufferedProtocol):
         return buffer[:offered] if sizehint < 0 and offered < RECEIVE_BYTES else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        before = self._broker.persister.tail_bytes
         self._connection.receive_buffer(self._broker.receive_buffer, nbytes)
-        if self._broker.persister.under_pressure:
-            self._broker.pause(self._connection)
+        self._broker.pressure.limit(self._connection, before)
 
     def discard(self, nbytes: int) -> None:
         """What TLS does not decipher any more."""
@@ -129,9 +129,9 @@ class RelayProtocol(asyncio.Protocol):
             )
             if not data:
                 return
+        before = self._broker.persister.tail_bytes
         self._connection.feed(data)
-        if self._broker.persister.under_pressure:
-            self._broker.pause(self._connection)
+        self._broker.pressure.limit(self._connection, before)
 
     def pause_writing(self) -> None:
         if self._connection is not None:

@@ -263,9 +263,10 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         if self._socket.state is not State.OPEN:  # our close is on its way
             self._connection.discard(content)
             return
+        before = self.broker.persister.tail_bytes
         self._connection.receive_buffer(self.broker.receive_buffer, content)
-        if self.broker.persister.under_pressure and self._connection is not None:
-            self.broker.pause(self._connection)
+        if self._connection is not None:
+            self.broker.pressure.limit(self._connection, before)
 
     def _answer_ping(self) -> None:
         """While the peer takes nothing, the newest ping is enough to be answered (RFC 6455, section

@@ -1019,7 +1019,8 @@ class Config:
         "store",
         64 * 1024 * 1024,
         "size",
-        "memory for messages not yet written, over all queues",
+        "memory for messages not yet written, over all queues; while it is full, publishers wait,"
+        " but for those whose messages are few: they have a quarter more of it together",
         least=1024 * 1024,
     )
     embed_below: int = setting(

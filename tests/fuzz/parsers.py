@@ -195,7 +195,8 @@ _listener = WebSocketListener(
         admission=Admission(),
         turn=SimpleNamespace(offered=1 << 18),
         receive_buffer=memoryview(bytearray(1 << 18)),
-        persister=SimpleNamespace(under_pressure=False),
+        persister=SimpleNamespace(tail_bytes=0),
+        pressure=SimpleNamespace(limit=lambda *_: None),
         accept=lambda *_, **__: _Sink(),
     )
 )

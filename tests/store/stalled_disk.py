@@ -44,16 +44,25 @@ def wait_for(what: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def overview(directory: Path) -> dict[str, Any]:
-    async def ask() -> dict[str, Any]:
+def ask(directory: Path, verb: str, **arguments: Any) -> dict[str, Any]:
+    async def answered() -> dict[str, Any]:
         client = BrokerClient(directory / "data/control.sock")
         try:
-            answer: dict[str, Any] = await client.call("overview")
+            answer: dict[str, Any] = await client.call(verb, **arguments)
             return answer
         finally:
             await client.close()
 
-    return asyncio.run(ask())
+    return asyncio.run(answered())
+
+
+def overview(directory: Path) -> dict[str, Any]:
+    return ask(directory, "overview")
+
+
+def states(directory: Path) -> list[str]:
+    """Of all connections."""
+    return [row["state"] for row in ask(directory, "list", noun="connections")["items"]]
 
 
 def nothing_comes(client: Client) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +14,10 @@ import pytest
 
 from broker.server.stall import Stall
 from broker.store.commit.failed_reads import FailedReads
+from tests.amqp import raw
 from tests.amqp.raw import Client
 from tests.conftest import Make
-from tests.store.stalled_disk import log_of, nothing_comes, stall, stallable, wait_for
+from tests.store.stalled_disk import log_of, nothing_comes, stall, stallable, states, wait_for
 
 
 def test_a_stalled_disk_stops_confirms_but_not_heartbeats_or_consumers(tmp_path: Path) -> None:
@@ -58,6 +61,39 @@ def test_a_commit_and_the_confirm_of_a_delayed_message_wait_for_the_disk(tmp_pat
             committer.call(1, "basic.consume", queue="q", no_ack=True)
             got = committer.expect_messages(3, 1)
             assert [message.body for message in got] == [b"0", b"1", b"2"]
+    finally:
+        broker.stop()
+
+
+def sent_for_ever(client: Client, data: bytes) -> None:
+    """Until the connection ends."""
+    with contextlib.suppress(OSError):
+        while True:
+            client.socket.sendall(data)
+
+
+def test_publishers_of_few_messages_are_read_while_another_fills_the_memory(tmp_path: Path) -> None:
+    broker = stallable(tmp_path, "--tail-memory=1MiB")
+    address = ("127.0.0.1", broker.port)
+    try:
+        with Client.open(address) as filling, Client.open(address) as few:
+            filling.call(1, "queue.declare", queue="filled", durable=True)
+            filling.call(1, "confirm.select")
+            few.call(1, "queue.declare", queue="few")
+            assert broker.server is not None
+            os.kill(broker.server.pid, signal.SIGUSR1)
+            wait_for((tmp_path / "data/run/stall-set").exists)
+            filling.publish(1, "", "filled", b"it waits for a sync", delivery_mode=2)
+            wait_for(lambda: "stalled disk: a sync has waited" in log_of(tmp_path))
+            data = raw.publish(1, "", "filled", bytes(1000)) * 1000
+            threading.Thread(target=sent_for_ever, args=(filling, data), daemon=True).start()
+            wait_for(lambda: "flow" in states(tmp_path))  # it is not read any further
+            for number in range(5):
+                few.publish(1, "", "few", b"%d" % number)
+                got = few.get(1, "few", no_ack=True)
+                assert got is not None
+                assert got.body == b"%d" % number
+            os.kill(broker.server.pid, signal.SIGUSR1)
     finally:
         broker.stop()
 

@@ -55,7 +55,12 @@ class Connection:
 
 
 class Persister:
-    under_pressure = False
+    tail_bytes = 0
+
+
+class Pressure:
+    def limit(self, connection: Connection, before: int) -> None:
+        """Memory is never short."""
 
 
 class Admission:
@@ -71,6 +76,7 @@ class Broker:
     """What the door asks of the broker."""
 
     persister = Persister()
+    pressure = Pressure()
     turn = Turn()
 
     def __init__(self, **settings: Any) -> None:

@@ -28,6 +28,7 @@ from broker.store.commit.failed_reads import FailedReads
 from broker.store.commit.postponed cimport Postponed
 from broker.store.commit.quarantine import Quarantine
 from broker.store.commit.sync_method import ALL, EACH, MEASURED, SyncMethod
+from broker.store.commit.tail_memory cimport give_back_spares
 from broker.store.commit.worker import Worker
 from broker.store.files.disk cimport directory_open, file_free, file_new, run_op
 from broker.store.files.operation cimport File, Op, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM
@@ -205,6 +206,12 @@ cdef class Persister:
     def under_pressure(self):
         return self.tail_bytes > self.tail_limit
 
+    @property
+    def reserve_is_taken(self):
+        """Whether unwritten messages take a quarter more than their memory. That quarter is for
+        publishers that have sent few of them."""
+        return self.tail_bytes > self.tail_limit + self.tail_limit // 4
+
     def has_to_wait_for_large(self):
         """`has_to_wait`, or large bodies wait to be written: no other one is read back."""
         return self.large_bytes > self.tail_limit or self.has_to_wait()
@@ -242,6 +249,7 @@ cdef class Persister:
     def tick(self):
         """Every 200 ms: writes and syncs data without a waiting client."""
         self.failed_reads.tick()
+        give_back_spares()
         self.thorough = True
         if (self.first or self.dirty or self.journals or self.waiting or self.unsynced
                 or self.lazily_unsynced or self.background.has_orphans() or self.postponed.any):

@@ -9,6 +9,7 @@ from libc.stdlib cimport free, malloc
 
 from broker.kernel.buffer cimport load16, load32, load64
 from broker.kernel.message cimport HAS_ORIGIN, Place
+from broker.store.commit.tail_memory cimport TAIL_COPIED
 from broker.store.files.disk cimport read_now
 from broker.store.files.record cimport AckEntry, ORIGIN_BYTES, RECORD_FIXED, RecordHead
 from broker.store.files.spans cimport Span
@@ -54,7 +55,9 @@ cdef uint64_t part_memory(QueueStore store) noexcept:
     cdef Block* block = store.segments.first_block
     cdef Segment* segment = store.segments.head
     while block != NULL:
-        size += sizeof(Block) + block.capacity + block.pending_capacity * sizeof(AckEntry)
+        # Of a mapping, what nothing was written to costs nothing.
+        size += block.capacity if block.capacity <= TAIL_COPIED else block.length
+        size += sizeof(Block) + block.pending_capacity * sizeof(AckEntry)
         block = block.next
     while segment != NULL:
         size += (sizeof(Segment) + segment.pending_capacity * sizeof(AckEntry)

@@ -19,6 +19,7 @@ from libc.stdlib cimport free
 
 from broker.kernel.message cimport BODY_IS_REFERENCE, Message, Place, WAS_DELIVERED
 from broker.store.bodies.store cimport BodyStore
+from broker.store.commit.tail_memory cimport TAIL_FULL
 from broker.store.files.io_thread cimport Round
 from broker.store.files.planted cimport planted
 from broker.store.files.record cimport (
@@ -31,8 +32,7 @@ from broker.store.log.read_buffer cimport NOT_READ, ReadBuffer, UNSOUND
 from broker.store.log.requeued cimport Requeued
 from broker.store.log.sealed cimport Sealed, punch_when
 from broker.store.log.segments cimport (
-    Block, FROZEN, MIXED, QueueDirectory, Segment, Segments, TAIL_FULL, WRITING, WRITTEN,
-    push_entry,
+    Block, FROZEN, MIXED, QueueDirectory, Segment, Segments, WRITING, WRITTEN, push_entry,
 )
 from broker.store.log.shared_refs cimport SharedRefs, place_key
 

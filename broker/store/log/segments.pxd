@@ -20,10 +20,6 @@ cdef enum:
     MIXED = 0xFFFFFFFF
 
 
-cdef enum:
-    TAIL_FULL = 1 << 20          # a tail of this size is frozen
-
-
 cdef struct Segment:
     uint32_t number
     uint32_t count               # records

@@ -16,12 +16,13 @@ import os
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport strdup
 
 from broker.store.commit.background cimport unlink_all
 from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
+from broker.store.commit.tail_memory cimport TAIL_FULL, tail_free, tail_grown, tail_new
 from broker.store.files.disk cimport file_free, file_new
 from broker.store.files.operation cimport (
     File, OP_MKDIR, OP_RMDIR, OP_TRUNCATE, OP_UNLINK, OP_WRITE, OP_WRITE_ACKS, OP_WRITE_RECORDS, Op,
@@ -34,7 +35,6 @@ from broker.store.files.record cimport (
 )
 
 cdef enum:
-    TAIL_FIRST = 4096            # bytes a new tail starts with
     # How far a watermark is written ahead of the deliveries: this much, and what this many rounds
     # like the current one write.
     AHEAD = 1 << 20
@@ -56,7 +56,7 @@ cdef void segment_free(Segment* segment) noexcept:
 
 
 cdef void block_free(Block* block) noexcept:
-    free(block.data)
+    tail_free(block.data, block.capacity)
     free(block.pending)
     free(block)
 
@@ -200,16 +200,12 @@ cdef class Segments:
 
     cdef Block* new_tail(self, uint32_t length) except NULL:
         cdef Block* tail = <Block*> calloc(1, sizeof(Block))
-        cdef size_t capacity = TAIL_FIRST
         if tail == NULL:
             raise MemoryError("no memory for a queue's tail")
-        while capacity < length:
-            capacity *= 2
-        tail.data = <uint8_t*> malloc(capacity)
+        tail.data = tail_new(length, &tail.capacity)
         if tail.data == NULL:
             free(tail)
             raise MemoryError("no memory for a queue's tail")
-        tail.capacity = capacity
         tail.segment = self.active
         tail.start = self.active.length
         if self.last_block == NULL:
@@ -224,7 +220,6 @@ cdef class Segments:
         """The tail, with room for `length` bytes more; a full one is written by the next round."""
         cdef Block* tail = self.tail
         cdef uint8_t* grown
-        cdef size_t capacity
         if tail != NULL and tail.length >= TAIL_FULL:
             tail.state = FROZEN
             self.tail = tail = NULL
@@ -232,14 +227,10 @@ cdef class Segments:
         if tail == NULL:
             return self.new_tail(length)
         if tail.length + length > tail.capacity:
-            capacity = tail.capacity * 2
-            while capacity < tail.length + length:
-                capacity *= 2
-            grown = <uint8_t*> realloc(tail.data, capacity)
+            grown = tail_grown(tail.data, tail.length, tail.length + length, &tail.capacity)
             if grown == NULL:
                 raise MemoryError("no memory for a queue's tail")
             tail.data = grown
-            tail.capacity = capacity
         return tail
 
     cdef void free_block(self, Block* block) noexcept:

@@ -25,6 +25,7 @@ from libc.string cimport memcpy, strdup
 from broker.kernel.buffer cimport store64
 from broker.kernel.message cimport EXPIRES, Message, PERSISTENT
 from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.tail_memory cimport TAIL_FULL
 from broker.store.files.disk cimport file_free, file_new
 from broker.store.files.operation cimport File, OP_UNLINK, OP_WRITE, Op
 from broker.store.files.io_thread cimport (
@@ -33,7 +34,7 @@ from broker.store.files.io_thread cimport (
 from broker.store.files.record cimport (
     HEADER_BYTES, MARK, OFFSET_BYTES, record_bytes, record_put_behind,
 )
-from broker.store.log.segments cimport Block, QueueDirectory, Segment, Segments, TAIL_FULL
+from broker.store.log.segments cimport Block, QueueDirectory, Segment, Segments
 from broker.store.streams.cold cimport ColdFile
 from broker.store.streams.offsets cimport ConsumerOffsets, TrackedOffset
 from broker.store.streams.summary cimport Summary

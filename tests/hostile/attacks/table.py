@@ -84,7 +84,7 @@ ATTACKS = [
     Attack("one turn", single_turns.nack_of_a_million, broker=256),
     Attack("one turn", single_turns.purge_of_a_million, broker=256),
     Attack("one turn", single_turns.fanout, broker=256),
-    Attack("one turn", single_turns.carbon_copies),
+    Attack("one turn", single_turns.carbon_copies, broker=192),  # 30,000 queues, and tail_memory
     Attack("one turn", single_turns.large_commit, broker=256),
     Attack("one turn", single_turns.large_messages, broker=512),
     Attack("one turn", single_turns.largest_tables),
