@@ -36,7 +36,9 @@ cdef enum:
     HEADERS_FLAG = 1 << 13
     TABLE = 2                    # where the length of the headers stands
     CLIENTS_MAX = 1024           # names of connections that are kept ready to be written
-    WAYS_MAX = 4096              # ways whose headers are kept ready, about 800 bytes each
+    # Ways whose headers are kept ready, about 800 bytes each. One to many queues counts as several.
+    WAYS_MAX = 4096
+    QUEUES_A_WAY = 50
 
 cdef bytes event_header = octets(EVENT)
 cdef bytes place_header = octets(PLACE)
@@ -166,7 +168,7 @@ cdef class Book:
         if self.way_count >= WAYS_MAX:
             self.forget_ways()
         self.ways.setdefault(exchange, {})[targets] = way
-        self.way_count += 1
+        self.way_count += 1 + len(targets) // QUEUES_A_WAY
         return way
 
     def forget_ways(self) -> None:
