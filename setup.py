@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import gc
 import os
 import sys
 import warnings
@@ -20,9 +19,13 @@ if QUIET:  # a global option: set-up tools wants it before the command's name
     warnings.simplefilter("ignore")
 
 import compiled  # noqa: E402 (tools/ is no package)
-from Cython.Build import cythonize  # noqa: E402
+import translation  # noqa: E402
 from setuptools import Extension, setup  # noqa: E402
 from setuptools.command.build_ext import build_ext  # noqa: E402
+
+# setuptools brings its own distutils, from the moment when it is imported.
+# isort: split
+from distutils.command import build_ext as distutils_build_ext  # noqa: E402
 
 # Without what a debugger reads, a fifth of the compiler's time; symbols stay. No part of
 # `compiled.flags()`: the code is the same.
@@ -30,14 +33,33 @@ UNSEEN_FLAGS = [] if compiled.checked() else ["-g0"]
 
 
 class BuildChanged(build_ext):
-    """Compile several modules at a time and note what each was built from."""
+    """Translate and compile several modules at a time and note what each was built from."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
         self.parallel = self.parallel or os.cpu_count()
         self.force = True  # `extensions()` has already left out what is up to date
         # The longest first, so that no processor waits at the end for the one with the last module.
-        self.extensions.sort(key=lambda extension: -Path(extension.sources[0]).stat().st_size)
+        self.extensions.sort(key=lambda extension: -SOURCES[extension.name].stat().st_size)
+
+    def build_extensions(self) -> None:
+        """Each module in a process of its own, which is forked when all declarations are read."""
+        self.check_extensions_list(self.extensions)
+        directives = compiled.directives(compiled.checked())
+        context = translation.read_declarations([item.name for item in self.extensions], directives)
+
+        def build(extension: Extension) -> None:
+            source = SOURCES[extension.name].relative_to(ROOT)
+            translation.translate(context, extension.name, str(source), extension.sources[0])
+            # Not setuptools' own method: it would look for something to translate once more.
+            distutils_build_ext.build_ext.build_extension(self, extension)
+
+        count = len(self.extensions)
+        for done, extension in enumerate(
+            translation.forked(build, self.extensions, int(self.parallel or 1)), start=1
+        ):
+            if not QUIET:
+                print(f"[{done}/{count}] {extension.name}", flush=True)
 
     def copy_extensions_to_source(self) -> None:
         """Replace, never overwrite: a running broker has the old file mapped."""
@@ -62,29 +84,18 @@ def extensions() -> list[Extension]:
     else:
         folders = os.environ.get("LEVERET_FOLDERS", "").split() or compiled.FOLDERS
         chosen = compiled.to_build(folders) if in_place else compiled.modules(["broker"])
-    # A compiled tree is millions of objects that stay until its module is written.
-    gc.set_threshold(100_000, 20, 100)
-    extensions: list[Extension] = cythonize(
-        [
-            Extension(
-                compiled.dotted(path),
-                [str(path.relative_to(ROOT))],
-                extra_compile_args=[*compiled.flags(), *UNSEEN_FLAGS],
-                include_dirs=["."],
-            )
-            for path in chosen
-        ],
-        compiler_directives=compiled.directives(compiled.checked()),
-        include_path=["."],
-        build_dir="build",
-        nthreads=os.cpu_count() or 1,
-        force=True,
-        quiet=QUIET,
-    )
-    return extensions
+    return [
+        Extension(
+            compiled.dotted(path),
+            [str(Path("build", path.relative_to(ROOT).with_suffix(".c")))],
+            extra_compile_args=[*compiled.flags(path), *UNSEEN_FLAGS],
+            include_dirs=["."],
+        )
+        for path in chosen
+    ]
 
 
-if __name__ == "__main__":  # where a process is not forked, each helper of `cythonize` imports this
+if __name__ == "__main__":
     (ROOT / "build").mkdir(exist_ok=True)
     with (ROOT / "build" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at a time would write the same files

@@ -29,6 +29,19 @@ _C_INCLUDE = re.compile(r"^\s*#\s*include\s+\"([^\"]+)\"", re.MULTILINE)
 
 
 FOLDERS = ("broker", "tests")
+COLD = {
+    "broker.store.commit.background": "removes files beside the traffic",
+    "broker.store.commit.content_file": "a system call for each piece of a large body",
+    "broker.store.directory.journal": "a line of a file for each change of a definition",
+    "broker.store.files.disk": "system calls",
+    "broker.store.files.gate": "counts system calls",
+    "broker.store.files.observer": "called beside a system call, if there is one",
+    "broker.store.files.punch": "system calls",
+    "broker.store.files.space": "full disks",
+    "broker.store.log.browse": "shows messages on a page",
+    "broker.store.log.damage": "unreadable records",
+}
+"""Modules that are compiled with -O1, which takes a third less time, and why they may be slower."""
 
 
 def modules(folders: Iterable[str] = FOLDERS) -> list[Path]:
@@ -96,13 +109,14 @@ def directives(checked: bool) -> dict[str, Any]:
     }
 
 
-def flags() -> tuple[str, ...]:
-    """Compiler flags that change the compiled code.
+def flags(source: Path | None = None) -> tuple[str, ...]:
+    """Compiler flags that change the compiled code, of a module or of most of them.
 
     x86-64-v2 is every 64-bit x86 processor since 2009. LEVERET_BOUNDSCHECK=1 makes the build
     that finds a wrong index; C code sees it as a macro of the same name.
     """
-    chosen = ["-O1" if plants() else "-O2", "-fno-strict-aliasing"]
+    cold = source is not None and dotted(source) in COLD
+    chosen = ["-O1" if plants() or cold else "-O2", "-fno-strict-aliasing"]
     if os.uname().machine == "x86_64":
         chosen.append("-march=x86-64-v2")
     if checked():
@@ -155,7 +169,7 @@ def to_build(folders: Iterable[str] = FOLDERS) -> list[Path]:
 
 def entry(source: Path) -> dict[str, str]:
     """What the manifest notes about one module."""
-    return {"sources": digest(source, ()), "build": digest(source, flags())}
+    return {"sources": digest(source, ()), "build": digest(source, flags(source))}
 
 
 def manifest() -> dict[str, dict[str, str]]:

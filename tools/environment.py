@@ -332,14 +332,12 @@ def compile_modules(folders: list[str], progress: Progress) -> None:
     if not count:
         return
     started = time.monotonic()
-    translated = compiled = 0
+    compiled = 0
 
     def on_line(line: str) -> None:
-        nonlocal translated, compiled
-        translated += "] Cythonizing " in line
-        compiled += line.startswith("building '")
-        done, what = (compiled, "compiled") if compiled else (translated, "translated to C")
-        progress.note("modules", f"{done} of {count} {what}")
+        nonlocal compiled
+        compiled += line.startswith("[")
+        progress.note("modules", f"{compiled} of {count} compiled")
 
     build = [str(PYTHON), str(ROOT / "setup.py"), "build_ext", "--inplace"]
     advice = "a module does not compile; see above"
