@@ -109,9 +109,11 @@ class Child:
 
     def memory(self) -> int:
         """Bytes of memory of the process and what it started, as far as the system tells."""
-        return (
-            0 if self._process is None else sum(_resident(pid) for pid in _tree(self._process.pid))
-        )
+        if self._process is None:
+            return 0
+        # By their size: a process that Java has begun, and that runs no program yet, has Java's
+        # own memory.
+        return sum(dict(map(_memory, _tree(self._process.pid))).values())
 
     async def _start(self) -> None:
         self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -206,9 +208,11 @@ def _tree(pid: int) -> list[int]:
     return found
 
 
-def _resident(pid: int) -> int:
+def _memory(pid: int) -> tuple[int, int]:
+    """The size of a process, and how much of it is in memory, in bytes."""
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+        size, resident = Path(f"/proc/{pid}/statm").read_text().split()[:2]
+    except (OSError, ValueError):
+        return 0, 0
+    page = os.sysconf("SC_PAGE_SIZE")
+    return int(size) * page, int(resident) * page

@@ -153,6 +153,8 @@ def run(
         outcome.hours_compacted, census = intake.finish(lambda: session)
         outcome.rows_read, outcome.rows_unreadable = census.lines, census.unreadable
         compute(session, Question(specification, chosen, now), intake, scratch, watch, outcome)
+        with contextlib.suppress(Exception):  # the result is there, whatever is known of the way
+            watch.settle()
         if specification.store.url:
             watch.step("copying to the object store")
             outcome.store_error = _copy(specification, intake)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTERVAL = 0.5
+SETTLE_MS = 5000
 
 
 class Watch:
@@ -30,6 +31,7 @@ class Watch:
         self._ended = threading.Event()
         self._stages: dict[int, tuple[int, int, bool]] = {}
         self._connect: SparkSession | None = None
+        self._local: tuple[SparkSession, frozenset[int]] | None = None
         self._update(Progress(step=self._step))
 
     def step(self, step: str) -> None:
@@ -48,7 +50,17 @@ class Watch:
             self._connect = spark
         else:
             before = frozenset(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+            self._local = spark, before
             threading.Thread(target=self._poll, args=(spark, before), daemon=True).start()
+
+    def settle(self) -> None:
+        """All work is done: report it whole, also what was done since the session was last asked.
+        Raises py4j's errors."""
+        if self._local is not None:
+            spark, before = self._local
+            # Spark counts in a thread of its own.
+            spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(SETTLE_MS)
+            self._update(from_tracker(spark.sparkContext, self._step, before))
 
     def close(self) -> None:
         """Stop watching; no progress is reported from now on."""

@@ -1,5 +1,5 @@
 """What the usage feed costs: `python -m tests.bench.feed`, by the round; with `--pairs 9`, by the
-message.
+message; with `--messages 100000`, by the instructions of a message.
 
 A broker of this process, whose queues take and give messages between two rounds. First every queue
 and connection has changed at each round, which is the dearest case; then none has, and the queues
@@ -7,10 +7,15 @@ hold messages that stand still, which are written once a minute (the greatest of
 time is that of the process's CPU clock, appending included; the share is of one core, with a round
 every ten seconds.
 
-By the message: two brokers of their own processes, one of them without the feed, are put under the
-same load in turn, each time the other one first. Their queues hold messages, and one of them in
-every queue is new in each pair, so that rounds that fall into a measurement have all queues to
-write of.
+By the message, exactly: `--messages 100000` counts the instructions that a broker executes for
+these messages, and those of the one function that it calls for the feed meanwhile (valgrind's
+callgrind; it takes minutes). No round falls into the count. Other programs change how many messages
+come at a time, and so what a message takes, but not what the feed takes for each time.
+
+By the message with all of it: two brokers of their own processes, one of them without the feed, are
+put under the same load in turn, each time the other one first. Their queues hold messages, and one
+of them in every queue is new in each pair, so that rounds that fall into a measurement have all
+queues to write of.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import argparse
 import os
 import runpy
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +43,9 @@ from tests.reports.feeds import MadeUpConnection
 
 INTERVAL_MS = 10_000
 WITHOUT = "without"
+# In callgrind's list: the line of the whole program, and the function that notes latencies, which
+# is all that a broker without the feed leaves out of a message's way.
+WHOLE, OWN = "PROGRAM TOTALS", "DeclaredQueue_note_latency"
 TIMED = ("S1", "S2", "S3", "S5")
 
 
@@ -47,7 +56,11 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--pairs", type=int, default=0, help="measure by the message instead")
     options.add_argument("--seconds", type=float, default=1.0, help="of each measurement of a pair")
+    options.add_argument("--messages", type=int, default=0, help="count instructions instead")
     asked = options.parse_args()
+    if asked.messages:
+        count_instructions(asked)
+        return
     if asked.pairs:
         measure_pairs(asked)
         return
@@ -165,6 +178,48 @@ def measure_pairs(asked: argparse.Namespace) -> None:
         found = sorted(ratios[scenario.name])
         middle = statistics.median(found)
         print(f"{scenario.name}: {middle:.3f} of the CPU without ({found[0]:.3f}–{found[-1]:.3f})")
+
+
+def count_instructions(asked: argparse.Namespace) -> None:
+    """Print the instructions of a message, and how many of them are the feed's."""
+    with tempfile.TemporaryDirectory(prefix="leveret-feed-") as name:
+        place = Path(name)
+        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={place / 'counts'}"]
+        command = [*valgrind, sys.executable, str(REPOSITORY / "manage.py"), "broker"]
+        # A round every hour: none falls into the count.
+        broker = Leveret(place, ["--usage-interval", "3600"], command)
+        broker.patience = 1200
+        broker.start()
+        try:
+            for scenario in (one for one in SCENARIOS if one.name in TIMED):
+                load = [*scenario.options, "--count", str(asked.messages)]
+                generator.run(broker.port, load)  # takes the memory that the next one finds
+                whole, own = (count / asked.messages for count in _counted(broker, place, load))
+                print(
+                    f"{scenario.name}: {whole:.0f} instructions a message, "
+                    f"{own:.2f} of them for the feed: {100 * own / whole:.4f} %",
+                    flush=True,
+                )
+        finally:
+            broker.stop()
+
+
+def _counted(broker: Leveret, place: Path, load: list[str]) -> tuple[int, int]:
+    """The instructions of the broker while a load is put on it, and those of the feed's function
+    with all that it calls."""
+    assert broker.server is not None
+    pid = str(broker.server.pid)
+    subprocess.run(["callgrind_control", "-z", pid], check=True, stdout=subprocess.DEVNULL)
+    generator.run(broker.port, load)
+    subprocess.run(["callgrind_control", "-d", pid], check=True, stdout=subprocess.DEVNULL)
+    newest = max(place.glob("counts.*"), key=lambda path: int(path.suffix[1:]))
+    shown = ["callgrind_annotate", "--inclusive=yes", "--threshold=100", "--auto=no", str(newest)]
+    lines = subprocess.check_output(shown, text=True).splitlines()
+    counts = {
+        name: [int(line.split()[0].replace(",", "")) for line in lines if name in line]
+        for name in (WHOLE, OWN)
+    }
+    return counts[WHOLE][0], sum(counts[OWN])
 
 
 def _without() -> list[str]:

@@ -174,7 +174,8 @@ class Cost:
 
     def _watch(self) -> None:
         while self._process.poll() is None:
-            memory = 0
+            # By size: a process that Java has begun, and that runs no program yet, has Java's.
+            memory: dict[str, int] = {}
             for pid in _tree(self._process.pid):
                 try:
                     stat = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -182,9 +183,9 @@ class Cost:
                 except OSError:
                     continue
                 self.cpu[pid] = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-                rss = [line for line in status.splitlines() if line.startswith("VmRSS:")]
-                memory += int(rss[0].split()[1]) if rss else 0
-            self.memory = max(self.memory, memory)
+                found = dict(line.split(":", 1) for line in status.splitlines())
+                memory[found.get("VmSize", "")] = int(found.get("VmRSS", "0").split()[0])
+            self.memory = max(self.memory, sum(memory.values()))
             time.sleep(0.05)
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import httpx
 import pytest
 
 from broker.settings.config import Config
-from management.reports import client
+from management.reports import class_archive, client, java
 from management.reports.process import Reports
 from management.reports.runs import Run, Runs
 from tests.appliance import NEVER, Appliance
@@ -140,13 +141,43 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = TIMEOU
         time.sleep(0.05)
 
 
+GATED_JAVA = """\
+#!/bin/sh
+[ "$1" = -version ] || while [ -e {gate} ]; do sleep 0.1; done
+exec {java} "$@"
+"""
+
+
+def gate_of(appliance: Appliance) -> Path:
+    """While a file is there, Spark of this appliance does not start."""
+    return appliance.data_dir.parent / "gate"
+
+
+def _gated_java(place: Path, appliance: Appliance) -> Path:
+    """The home of a Java that waits at the gate, with the archive of the one that it runs."""
+    real = java.find(None, os.environ, place / "found")
+    home = place / "java"
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    names = {"gate": gate_of(appliance), "java": real.home / "bin" / "java"}
+    program.write_text(
+        GATED_JAVA.format(**{name: shlex.quote(str(path)) for name, path in names.items()})
+    )
+    program.chmod(0o755)
+    kept = class_archive.path_of(appliance.data_dir / "run" / "java", real)
+    if kept.exists():
+        gated = java.Java(home, real.version, "configured")
+        class_archive.path_of(kept.parent, gated).symlink_to(kept)
+    return home
+
+
 @pytest.fixture(scope="session")
 def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
     """A whole appliance that writes its usage every second and computes no report by itself."""
-    appliance = Appliance(
-        "serve", tmp_path_factory.mktemp("reports"), usage_interval=1, reports_nice=NICE
-    )
+    place = tmp_path_factory.mktemp("reports")
+    appliance = Appliance("serve", place, usage_interval=1, reports_nice=NICE)
     link_archives(appliance.data_dir)
+    appliance.settings["java_home"] = _gated_java(place, appliance)
     appliance.start()
     yield appliance
     appliance.close()

@@ -6,10 +6,12 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from management.reports import client
+from management.reports import child, client
 from management.reports.desk import Desk, described
 from management.reports.runs import Run
 from tests.reports.conftest import ReportsProcess, wait_until
@@ -82,3 +84,16 @@ def test_runs_share_a_spark_which_is_shown_replaced_when_it_died_and_ended_by_a_
     assert reports.stop(signal.SIGTERM) == 0
     wait_until(lambda: not lives(other), "Spark to end with the reports process")
     assert list((reports.data_dir / "run" / "spark").iterdir()) == []
+
+
+def test_the_memory_of_a_process_that_java_has_begun_counts_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Until it runs its own program, it has the memory of the one that began it.
+    sizes = {1: (4096, 100), 2: (9000, 700), 3: (9000, 700)}
+    monkeypatch.setattr(child, "_tree", lambda _: list(sizes))
+    monkeypatch.setattr(child, "_memory", sizes.__getitem__)
+    job = child.Child(tmp_path)
+    assert job.memory() == 0
+    monkeypatch.setattr(job, "_process", SimpleNamespace(pid=1))
+    assert job.memory() == 800

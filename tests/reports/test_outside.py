@@ -23,11 +23,11 @@ import pyarrow.parquet
 from packaging.requirements import Requirement
 
 from management import report_job
-from management.reports import folding, java, outside, session
+from management.reports import class_archive, folding, java, outside, session
 from management.reports.columns import FEED_HELD, IDENTITY, MERGED
 from management.reports.stores import Place, Store
 from management.reports.tables import Tables, Written
-from tests.reports.conftest import ROOT, TIMEOUT
+from tests.reports.conftest import ARCHIVES, ROOT, TIMEOUT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,8 +125,9 @@ def test_rows_that_are_sent_are_those_that_are_read(spark: SparkSession, tables:
 def test_the_line_of_spark_submit_works_as_it_is_printed(tables: Path, tmp_path: Path) -> None:
     runtime = java.find(None, os.environ, tmp_path / "java")
     (tmp_path / "conf").mkdir()
+    flags = f"{session.JVM_FLAGS} {class_archive.flags(ARCHIVES, runtime)}"
     (tmp_path / "conf" / "spark-defaults.conf").write_text(
-        "spark.ui.enabled false\nspark.driver.extraJavaOptions -XX:TieredStopAtLevel=1\n"
+        f"spark.ui.enabled false\nspark.driver.extraJavaOptions {flags}\n"
     )
     environment = os.environ | {
         "JAVA_HOME": str(runtime.home),

@@ -15,13 +15,13 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet
 
-from management.reports import answering, pages, parameters, pieces
+from management.reports import answering, pages, parameters, pieces, progress
 from management.reports.catalog import REPORTS
 from management.reports.intake import Intake
 from management.reports.keeping import Keeping
 from management.reports.orders import Outcome, Specification
 from management.reports.progress import Watch, from_tracker
-from management.reports.runs import Run, Runs
+from management.reports.runs import Progress, Run, Runs
 from tests.reports.feeds import queue_line
 
 if TYPE_CHECKING:
@@ -196,6 +196,23 @@ def test_a_run_tells_of_its_own_stages_only(spark: SparkSession) -> None:
     assert from_tracker(spark.sparkContext, "computing", before).stages == 0
     spark.range(10).collect()
     assert from_tracker(spark.sparkContext, "computing", before).stages == 1
+
+
+def test_when_a_run_is_over_all_its_stages_and_rows_are_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No look in between: a run may be shorter than the time between two of them.
+    monkeypatch.setattr(progress, "INTERVAL", 3600)
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"number": list(range(1234))}), path)
+    told: list[Progress] = []
+    watch = Watch(told.append, "computing")
+    watch.watch(spark, connect=False)
+    assert spark.read.parquet(str(path)).filter("number >= 0").count() == 1234
+    watch.settle()
+    watch.close()
+    assert told[-1].rows_read == 1234 and told[-1].stages == told[-1].stage > 0
+    assert watch.stages == told[-1].stages
 
 
 @pytest.mark.parametrize("report", [one for one in REPORTS.values() if one.by_time])

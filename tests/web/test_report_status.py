@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -79,6 +81,24 @@ async def test_every_run_that_waits_or_runs_is_shown_in_its_order_with_a_cancel_
     assert "Run now" in other and 'action="/reports/traffic?by=vhost"' in other
 
 
+async def test_a_run_shows_its_step_the_stage_the_tasks_the_rows_and_the_time(
+    runs: Runs, async_rf: AsyncRequestFactory
+) -> None:
+    progress = Progress(
+        step="computing", stage=2, stages=3, tasks_done=1, tasks=4, rows_read=12_345
+    )
+    began = int(time.time() * 1000) - 30_000
+    run = begun(runs, 1, state="running", started_at=began, progress=progress)
+    text = await shown(asked(async_rf, {}))
+    words = r">computing, (\d+) s so far: stage 2 of 3, task 1 of 4, 12,345 rows read "
+    found = re.search(words, text)
+    assert found is not None and int(found[1]) >= 30, text
+    # Through Spark Connect there is no count of rows while it runs.
+    run.progress = Progress(step="computing", stage=2, stages=3)
+    runs.write(run)
+    assert "so far: stage 2 of 3 " in await shown(asked(async_rf, {}))
+
+
 async def test_the_page_is_loaded_anew_when_a_run_that_it_shows_is_over_and_not_before(
     runs: Runs, async_rf: AsyncRequestFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +130,8 @@ async def test_the_list_of_runs_tells_of_deliveries_and_links_only_logs_that_the
     undelivered = Delivery(kind="mail", at=NOW, attempts=3, error="OSError: no such host")
     ran = begun(
         runs, 1, state="failed", started_at=NOW, ended_at=NOW + 5000, error="no Java",
-        plans=["monday"], deliveries=[Delivery(kind="webhook", at=NOW, attempts=1), undelivered],
+        asked_by=None, plans=["monday"],
+        deliveries=[Delivery(kind="webhook", at=NOW, attempts=1), undelivered],
     )  # fmt: skip
     never = begun(runs, 2, state="cancelled", ended_at=NOW)
     text = await page(asked(async_rf, {}))
