@@ -165,8 +165,8 @@ def test_a_tenant_sees_the_histories_of_its_own_virtual_hosts_only(
     admin.put(f"/users/{user}", json={"password": PASSWORD, "tags": "management"})
     rights: dict[str, Any] = {"configure": ".*", "write": ".*", "read": ".*"}
     admin.put(f"/permissions/{own}/{user}", json=rights).raise_for_status()
+    page = make_page(None, NARROW)
     try:
-        page = make_page(None, NARROW)
         page.goto("/login")
         page.fill("#username", user)
         page.fill("#password", PASSWORD)
@@ -188,5 +188,7 @@ def test_a_tenant_sees_the_histories_of_its_own_virtual_hosts_only(
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= NARROW["width"]
     finally:
+        # A page whose user was deleted cannot connect to /live/, which its console reports.
+        page.close()
         admin.delete(f"/users/{user}")
         admin.delete(f"/vhosts/{own}")
