@@ -28,7 +28,9 @@ def test_a_tail_keeps_its_records_while_it_grows_and_its_memory_is_used_again(
         for taker in takers:
             driven.settle(taker)
     assert count_spares() > 0
-    driven.tick()
+    for _ in range(20):
+        driven.persister.tick()
+        driven.pump(lambda: not driven.persister.background.remover.open)
     assert count_spares() == 0
     driven.stop()
 

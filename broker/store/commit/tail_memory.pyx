@@ -7,7 +7,7 @@ message may make the tails of 254 queues grow in the same turn; if they had 512 
 copied, that turn would take 24 ms.
 
 Fresh pages are slow at their first use. So a mapping that is free is kept as a spare, and given
-back by a thread when no tail needed it between two ticks of the persister.
+back by a thread when no tail needed it for ten ticks of the persister, two seconds.
 """
 
 from libc.stdint cimport uint8_t
@@ -27,9 +27,11 @@ cdef extern from "<sys/mman.h>" nogil:
 cdef enum:
     TAIL_FIRST = 4096                        # bytes a new tail starts with
     TAIL_MAPPED = TAIL_FULL + (64 << 10)     # of a mapping, if its records are not larger
+    KEPT_TICKS = 10
 
-# Of TAIL_MAPPED bytes each; the fewest there were since the last tick are of no use.
+# Of TAIL_MAPPED bytes each; the fewest there were in KEPT_TICKS are of no use.
 cdef Unused* spares = NULL
+cdef int ticks = 0
 cdef size_t spare_count = 0
 cdef size_t fewest_spares = 0
 
@@ -113,9 +115,13 @@ cdef void tail_free(uint8_t* data, size_t capacity) noexcept:
 
 
 cdef void give_back_spares() noexcept:
-    """Once a tick: gives back the mappings that no tail needed since the last one."""
-    global spares, spare_count, fewest_spares
+    """Once a tick: gives back the mappings that no tail needed in the last KEPT_TICKS."""
+    global spares, spare_count, fewest_spares, ticks
     cdef Unused* spare
+    ticks += 1
+    if ticks < KEPT_TICKS:
+        return
+    ticks = 0
     while fewest_spares:
         fewest_spares -= 1
         spare_count -= 1
