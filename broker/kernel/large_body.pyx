@@ -45,10 +45,6 @@ cdef class LargeBody:
     """`length` bytes of a body behind `head` bytes. Raises MemoryError."""
 
     def __cinit__(self, size_t head, uint64_t length):
-        global is_running
-        if not is_running:
-            is_running = True
-            threading.Thread(target=run, name="memory", daemon=True).start()
         self.head = head
         self.length = length
         if length < LARGE_BODY:
@@ -113,7 +109,14 @@ cdef void set_body(Message* message, body):
 
 cdef void give_back(Unused* memory, size_t size) noexcept:
     """Lets the thread do it."""
-    global unused
+    global is_running, unused
+    if not is_running:
+        try:
+            threading.Thread(target=run, name="memory", daemon=True).start()
+            is_running = True
+        except RuntimeError:  # the process ends, or may have no more threads
+            c_munmap(memory, size)
+            return
     memory.size = size
     pthread_mutex_lock(&mutex)
     memory.next = unused

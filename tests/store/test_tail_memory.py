@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 from broker.store.commit.tail_memory import count_spares
+from tests.hostile.figures import resident_bytes
 from tests.store.driven import Driven
 
 BODY = bytes(range(256)) * 100
@@ -42,4 +45,20 @@ def test_a_record_larger_than_a_mapping_and_more_behind_it_are_kept(tmp_path: Pa
         driven.publish(body)
     assert driven.drain() == bodies
     driven.sync()
+    driven.stop()
+
+
+def test_memory_of_many_large_tails_is_given_back(tmp_path: Path) -> None:
+    driven = Driven(tmp_path, segment_size=64 << 20)
+    before = resident_bytes(os.getpid())
+    for _ in range(560):
+        driven.publish(bytes(70_000))
+    assert resident_bytes(os.getpid()) - before > 30 << 20
+    driven.sync()
+    deadline = time.monotonic() + 60
+    while resident_bytes(os.getpid()) - before > 12 << 20:  # a thread gives it back
+        assert time.monotonic() < deadline, "memory of written records is kept"
+        driven.persister.tick()
+        driven.pump(lambda: not driven.persister.background.remover.open)
+        time.sleep(0.01)
     driven.stop()

@@ -6,8 +6,8 @@ once: a page costs nothing until something is written to it, and nothing is copi
 message may make the tails of 254 queues grow in the same turn; if they had 512 KiB each and were
 copied, that turn would take 24 ms.
 
-Fresh pages are slow at their first use. So a mapping that is free is kept as a spare, and given
-back by a thread when no tail needed it for ten ticks of the persister, two seconds.
+Fresh pages are slow at their first use. So some mappings that are free are kept as spares; a thread
+gives back those that no tail needed for ten ticks of the persister, two seconds.
 """
 
 from libc.stdint cimport uint8_t
@@ -27,6 +27,7 @@ cdef extern from "<sys/mman.h>" nogil:
 cdef enum:
     TAIL_FIRST = 4096                        # bytes a new tail starts with
     TAIL_MAPPED = TAIL_FULL + (64 << 10)     # of a mapping, if its records are not larger
+    SPARES_MAX = 32
     KEPT_TICKS = 10
 
 # Of TAIL_MAPPED bytes each; the fewest there were in KEPT_TICKS are of no use.
@@ -106,7 +107,7 @@ cdef void tail_free(uint8_t* data, size_t capacity) noexcept:
     cdef Unused* spare = <Unused*> data
     if capacity <= TAIL_COPIED:
         free(data)
-    elif capacity == TAIL_MAPPED:
+    elif capacity == TAIL_MAPPED and spare_count < SPARES_MAX:
         spare.next = spares
         spares = spare
         spare_count += 1
