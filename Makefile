@@ -33,7 +33,7 @@ crash: test-environment  ## crash states, games, then kill -9 under load (ARGS="
 storm: test-environment  ## operators purge, delete and change all they can under load (options: ARGS="--seconds 600 --seed 7")
 	@$(PYTHON) -m tests.crash.storm $(ARGS)
 
-power: test-environment  ## cut the power of a file system under load; root and loop devices (options: ARGS="--cuts 200")
+power: test-environment  ## cut the power of a file system under load; root, loop devices (ARGS="--cuts 200 --history")
 	@$(PYTHON) -m tests.crash.power $(ARGS)
 
 fuzz-store: test-environment  ## start on damaged files again and again (options: ARGS="--rounds 2000")

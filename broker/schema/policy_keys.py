@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from broker.schema.arguments import BY_OWNER, Argument, against_lean, fault, is_there
-from broker.schema.index_keys import keys_of
+from broker.schema.index_keys import BadKeys, index_keys
 from broker.schema.message_history import LEVELS
 from broker.schema.times import age_ms
 
@@ -316,6 +316,9 @@ AGES = frozenset({"max-age", "stream-local-max-age", "history-retention"})
 """Keys whose values are a number and a unit, such as 7D."""
 
 
+LISTS_OF_KEYS = ("stream-index", "history-keys")
+
+
 class BadDefinition(ValueError):
     """A definition that no policy can have; the text is RabbitMQ's."""
 
@@ -334,12 +337,23 @@ def check(definition: Mapping[str, Any], *, operator: bool = False) -> None:
         wrong = (
             fault(row.argument, value) is not None
             or (name in AGES and not age_ms(value))
-            or (name in ("stream-index", "history-keys") and not keys_of(value))
         )
         if wrong:
             raise BadDefinition(f"{term(value)} is not a valid {row.wrong}")
+        if name in LISTS_OF_KEYS:
+            _check_keys(value, row.wrong)
         if not row.argument.built or value in row.argument.unbuilt:
             raise BadDefinition(f"{name} {term(value)}: this broker does not carry it out yet")
+
+
+def _check_keys(value: Any, wrong: str) -> None:
+    """Checks a list of keys of an index. Raises BadDefinition with what is wrong with it."""
+    try:
+        problem = "" if index_keys(value) else "it is empty"
+    except BadKeys as error:
+        problem = str(error)
+    if problem:
+        raise BadDefinition(f"{term(value)} is not a valid {wrong}: {problem}")
 
 
 def check_together(definition: Mapping[str, Any]) -> None:

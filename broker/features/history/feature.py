@@ -36,6 +36,11 @@ class Histories(Feature):
         """Since the start: records, bytes of bodies in them, events, and events given up."""
         return _sums([self._gone, *(_counts(history.book) for history in self._all.values())])
 
+    def problems(self) -> list[tuple[str, str, str]]:
+        """For the list of problems: severity, name, sentence."""
+        texts = (history.problem() for history in self._all.values())
+        return [("warn", "history", text) for text in texts if text]
+
     def replayed(self, stream: MessageQueue, offset: int, queues: tuple[Any, ...]) -> None:
         """A message of a history was handed over once more."""
         history = self._all.get(self._host.vhosts.get(stream.vhost_name))

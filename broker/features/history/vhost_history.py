@@ -33,6 +33,8 @@ class VHostHistory:
         self._retention = retention
         self._under: dict[Any, InForce] = {}
         self._policies: Counter[InForce] = Counter()
+        self.left_out: list[str] = []
+        """Keys that policies name and that the history is not indexed by: there are too many."""
         vhost.recorder.begin = lambda user, connection: ChannelRecording(
             self.book, user, connection
         )
@@ -85,6 +87,7 @@ class VHostHistory:
         """Brings the stream to what the policies say now, and turns recording on or off. The
         stream of a time when something was recorded stays, with its records."""
         is_on = bool(self._policies)
+        self.left_out = []
         stream: Any = self._vhost.queues.get(HISTORY)
         if is_on:
             if stream is None and self._vhost.recovering:
@@ -98,6 +101,17 @@ class VHostHistory:
         self.book.stream = stream
         self._vhost.recorder.on = is_on
 
+    def problem(self) -> str:
+        """Which keys are left out, as a sentence; empty: none is."""
+        if not self.left_out:
+            return ""
+        count = KEYS_MOST + len(self.left_out)
+        return (
+            f"the policies of vhost '{self._vhost.name}' name {count} keys "
+            f"for its history: it is indexed by the first {KEYS_MOST}, without "
+            + ", ".join(self.left_out)
+        )
+
     def _arguments(self) -> dict[str, Any]:
         """Of the stream: the keys of all policies together, and the longest time of any."""
         names: dict[str, None] = {}
@@ -109,15 +123,9 @@ class VHostHistory:
             ages.append(in_force.definition.get("history-retention", self._retention))
         longest = max(ages, key=lambda age: age_ms(age) or 0)
         arguments = {"x-queue-type": "stream", RETENTION: longest}
-        if len(names) > KEYS_MOST:
-            log.warning(
-                "the policies of vhost '%s' name %d keys for its history: it is indexed by the "
-                "first %d, without %s",
-                self._vhost.name,
-                len(names),
-                KEYS_MOST,
-                ", ".join(list(names)[KEYS_MOST:]),
-            )
+        self.left_out = list(names)[KEYS_MOST:]
+        if self.left_out:
+            log.warning("%s", self.problem())
         if names:
             arguments[KEYS] = ",".join(list(names)[:KEYS_MOST])
         return arguments

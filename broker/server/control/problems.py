@@ -237,6 +237,8 @@ def _inner_problems(broker: Broker) -> list[tuple[str, str, str]]:
     found = [("bad", "recovery", text) for text in broker.problems]
     if broker.tiers is not None:
         found += broker.tiers.problems()
+    if broker.histories is not None:
+        found += broker.histories.problems()
     node = broker.sampling.node
     if count := broker.persister.quarantine.count:
         stretches = "stretch" if count == 1 else "stretches"
