@@ -38,7 +38,10 @@ class Replay(Schema):
     """`from` and `to`: an offset in digits, or a time as a search has it; both are included. With
     `value`, and `key` if the stream has several, those messages of the range that a search finds,
     `max` at most; with `offsets` these messages. `routing_key` is a pattern, `header` and
-    `header_value` say what a header reads."""
+    `header_value` say what a header reads. What is not one of these is refused: a replay without a
+    filter is one of all messages."""
+
+    model_config = {"extra": "forbid"}
 
     target: Text
     target_vhost: Text | None = None

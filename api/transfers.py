@@ -15,7 +15,10 @@ router = Router(tags=["Transfers"])
 
 class Filter(Schema):
     """`routing_key` is a pattern, `header` and `value` say what a header reads, the ages are
-    seconds since the publish."""
+    seconds since the publish. What is not one of these is refused: a transfer without a filter
+    takes all messages."""
+
+    model_config = {"extra": "forbid"}
 
     routing_key: Text | None = None
     header: Text | None = None

@@ -72,6 +72,24 @@ def test_it_previews_copies_and_moves(api: httpx.Client, names: tuple[str, str])
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "action"),
+    [("queues", "move"), ("queues", "copy"), ("queues", "preview"), ("streams", "replay")],
+)
+def test_a_filter_that_it_does_not_know_is_refused_before_anything_is_handed_over(
+    api: httpx.Client, names: tuple[str, str], kind: str, action: str
+) -> None:
+    source, target = names
+    asked = {"search": {"key": "odd", "value": "true"}}
+    if action != "preview":
+        asked = {"target": target, **asked}
+    answer = api.post(path(kind, VHOST, source, action), json=asked)
+    assert answer.status_code == 400
+    assert "search" in answer.json()["reason"]
+    assert api.get(path("queues", VHOST, source, "transfers")).json() == []
+    assert payloads(api, target) == []
+
+
 def test_it_stops_one_and_then_takes_it_off_the_list(
     api: httpx.Client, names: tuple[str, str]
 ) -> None:

@@ -41,10 +41,12 @@ def items(index: Any) -> int:
 
 
 async def hits(client: BrokerClient, key: str, value: str, **more: Any) -> list[int]:
-    """Offsets of a complete answer, of at most ten if `max` does not say otherwise."""
+    """Offsets of a complete answer, of at most ten if `max` does not say otherwise. On a busy
+    machine the index may be behind for a while."""
     wanted = {"vhost": "/", "name": HISTORY, "key": key, "value": value, **more}
-    answer = await client.call("stream.search", **wanted)
-    assert answer["complete"], answer["reasons"]
+    answer = await until(
+        lambda: client.call("stream.search", **wanted), lambda each: bool(each["complete"])
+    )
     return [message["offset"] for message in answer["messages"]]
 
 
