@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.access import Access, Refused, User
@@ -36,10 +37,12 @@ class SignIn:
 
     async def _login(self, connection: Connection, user: str, password: str) -> None:
         outcome = await self._check(connection, user, password)
+        # What came behind the password is carried out then: many hashes may be done in one turn.
         if isinstance(outcome, Refused):
-            connection.login_refused(outcome.reason)
+            answer = partial(connection.login_refused, outcome.reason)
         else:
-            connection.logged_in(outcome.name)
+            answer = partial(connection.logged_in, outcome.name)
+        connection.when_there_is_time(answer)
 
     async def _check(self, connection: Connection, user: str, password: str) -> User | Refused:
         return await self.logins.check(

@@ -53,6 +53,8 @@ cdef enum:
     OWN_NS = 500000
     # Deliveries that a method has to wait for; this number takes as long.
     DELIVERIES_ASKED = 64
+    # Bytes that are received and thrown away in a nanosecond.
+    DISCARDED_BYTES_NS = 2
 
 
 cdef inline void emptied(Buffer partial) noexcept:
@@ -237,7 +239,10 @@ cdef class FrameParser(ChannelHost):
 
     def discard(self, uint64_t size):
         """Counts what came after the end and is thrown away; more than is allowed drops the
-        transport."""
+        transport. To receive it takes time of the turn like what is carried out."""
+        self.turn.taken_ns += size // DISCARDED_BYTES_NS
+        if self.turn.is_sliced:
+            self.turn.wake()
         if size > self.budget:
             self.drop()
         else:

@@ -9,6 +9,8 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -166,6 +168,53 @@ async def test_little_is_read_of_those_who_come_late(tmp_path: Path) -> None:
         assert len(door.get_buffer(-1)) == 4096
         # What came behind a proxy's header has to fit.
         assert len(door.get_buffer(100_000)) == RECEIVE_BYTES
+    finally:
+        inside.leave()
+        await inside.broker.stop()
+
+
+async def test_what_is_thrown_away_takes_time_of_the_turn(tmp_path: Path) -> None:
+    """A hundred connections that were closed and send on made turns of 15 ms."""
+    inside = Inside(tmp_path / "data", 1)
+    await inside.start()
+    try:
+        wire, session = inside.wires[0]
+        door = SocketProtocol(inside.broker, "amqp", None)  # type: ignore[arg-type]
+        session.feed(b"\xff" * 20)
+        await answered(wire, b"frame_too_large")
+        for _ in range(40):
+            session.feed(bytes(RECEIVE_BYTES))
+        assert len(door.get_buffer(-1)) == 4096
+        async with asyncio.timeout(30):
+            while len(door.get_buffer(-1)) == 4096:  # noqa: ASYNC110 (it tells nobody)
+                await asyncio.sleep(0)
+    finally:
+        inside.leave()
+        await inside.broker.stop()
+
+
+async def test_logins_that_are_checked_in_one_turn_are_answered_in_several(tmp_path: Path) -> None:
+    inside = Inside(tmp_path / "data", 1)
+    await inside.start()
+    try:
+        later: list[Callable[[], None]] = []
+        answers: list[str] = []
+        connection: Any = SimpleNamespace(
+            peer=("192.0.2.1", 1),
+            listener="amqp",
+            proxied=False,
+            client_properties={},
+            when_there_is_time=later.append,
+            login_refused=answers.append,
+        )
+        checks = [inside.broker.login(connection, "unknown", "x") for _ in range(3)]
+        async with asyncio.timeout(30):
+            await asyncio.gather(*checks)
+        assert not answers
+        assert len(later) == 3
+        for answer in later:
+            answer()
+        assert len(answers) == 3
     finally:
         inside.leave()
         await inside.broker.stop()
