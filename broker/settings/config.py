@@ -1295,7 +1295,8 @@ class Config:
         "size",
         "disk space in run/java of data_dir for Spark's classes as Java keeps them in memory (about"
         " 180 MB), with which Spark starts with half of the CPU; they are put there after the first"
-        " run, with about 40 s of CPU and 1.1 GB of memory; with too little space or 0 never",
+        " run, when no Spark runs and 2 GiB of memory are available, with about 40 s of CPU and 1.3"
+        " GB of memory; with too little space or 0 never",
         least=0,
         reload=True,
     )

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,19 @@ BYTES = 200 << 20
 """How large an archive is, about: where there is no room for two of them, none is made."""
 
 
-class Maker:
-    """Has the archive made, once in the life of this process, beside whatever else it does."""
+MEMORY = 2 << 30
+"""Making one takes 1.3 GB, most of it when Java ends: with less available than this it waits."""
 
-    def __init__(self, place: Path, java_home: Path | None) -> None:
+LOOK_SECONDS = 5.0
+
+
+class Maker:
+    """Has the archive made, once in the life of this process, when `is_busy` says that no Spark
+    runs: its memory does not come on top of that of a run."""
+
+    def __init__(self, place: Path, java_home: Path | None, is_busy: Callable[[], bool]) -> None:
         self._place = place
+        self._is_busy = is_busy
         home = [str(java_home)] if java_home else []
         module = "management.reports.class_archive_maker"
         self._command = [sys.executable, "-m", module, str(place), *home]
@@ -61,6 +70,8 @@ class Maker:
         return False
 
     async def _make(self) -> None:
+        while self._is_busy() or _available() < MEMORY:  # noqa: ASYNC110 (memory has no event)
+            await asyncio.sleep(LOOK_SECONDS)
         process = await asyncio.create_subprocess_exec(
             *self._command,
             cwd=ROOT,
@@ -77,6 +88,15 @@ class Maker:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def _available() -> int:
+    """Bytes of memory that programs can still have, as the system says."""
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(lines["MemAvailable"].split()[0]) << 10
+    except (OSError, KeyError, ValueError):
+        return MEMORY
 
 
 def main(place: Path, java_home: Path | None) -> int:

@@ -94,7 +94,11 @@ class Reports:
         self._waiting: deque[Run] = deque()
         self._running: Run | None = None
         self._job = KeptJob(self._data_dir / "run" / "spark")
-        self._archive = Maker(self._data_dir / "run" / "java", config.java_home)
+        self._archive = Maker(
+            self._data_dir / "run" / "java",
+            config.java_home,
+            lambda: self._running is not None or self._job.is_kept,
+        )
         self._work = asyncio.Event()
         self._stopping = False
         self._directory = directory

@@ -48,6 +48,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
+def archive() -> Path:
+    """The archive of Spark's classes of this checkout, which later runs of tests find made."""
+    module = "management.reports.class_archive_maker"
+    command = [sys.executable, "-m", module, str(ARCHIVES)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (made,) = ARCHIVES.glob("classes-*.jsa")
+    return made
+
+
+@pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """An S3 server with the bucket `usage`, and credentials in the environment."""
     from moto.server import ThreadedMotoServer

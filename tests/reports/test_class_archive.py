@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
-from management.reports import class_archive
+from management.reports import class_archive, class_archive_maker, java
 from management.reports.java import Java
-from tests.reports.conftest import ARCHIVES, ROOT, ReportsProcess, link_archives
-from tests.reports.test_kept import Make, jvms_of, write_feed
 
 pytest.importorskip("pyspark")
 
 
-@pytest.fixture(scope="module")
-def archive() -> Path:
-    """The archive of this checkout, which later runs of these tests find made."""
-    module = "management.reports.class_archive_maker"
-    command = [sys.executable, "-m", module, str(ARCHIVES)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (made,) = ARCHIVES.glob("classes-*.jsa")
-    return made
-
-
-def test_a_start_of_spark_maps_the_archive_that_is_there(archive: Path, make_reports: Make) -> None:
-    reports: ReportsProcess = make_reports(spark_keep=3600)
-    link_archives(reports.data_dir)
-    write_feed(reports)
-    run = reports.run("traffic")
-    assert (run.state, run.rows_written) == ("done", 1)
-    (jvm,) = jvms_of(reports)
-    assert archive.name in Path(f"/proc/{jvm}/maps").read_text()
-    log = reports.runs.path("traffic", run.run_id) / "log"
-    assert b"[cds" not in log.read_bytes(), "Java found nothing wrong with it"
+def test_it_is_made_for_the_java_and_the_spark_that_there_are(archive: Path) -> None:
+    runtime = java.find(None, os.environ, archive.parent)
+    assert class_archive.path_of(archive.parent, runtime) == archive
+    assert archive.stat().st_size > 50 << 20
 
 
 def test_there_is_one_for_each_java_and_none_for_a_path_that_cannot_be_an_option(
@@ -54,3 +35,29 @@ def test_there_is_one_for_each_java_and_none_for_a_path_that_cannot_be_an_option
     odd.mkdir()
     class_archive.path_of(odd, java).write_bytes(b"")
     assert class_archive.flags(odd, java) == ""
+
+
+async def test_it_is_made_when_no_spark_runs_and_there_is_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = {"busy": True, "available": class_archive_maker.MEMORY - 1}
+    monkeypatch.setattr(class_archive_maker, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(class_archive_maker, "_available", lambda: state["available"])
+    made = tmp_path / "made"
+    maker = class_archive_maker.Maker(tmp_path, None, lambda: bool(state["busy"]))
+    maker._command = ["touch", str(made)]
+    maker.begin(256 << 20)
+    for change in ({"busy": False}, {"busy": True, "available": class_archive_maker.MEMORY}):
+        await asyncio.sleep(0.02)
+        assert not made.exists()
+        state |= change
+    await asyncio.sleep(0.02)
+    assert not made.exists()
+    state["busy"] = False
+    assert maker._task is not None
+    await asyncio.wait_for(maker._task, 60)
+    assert made.exists()
+
+
+def test_it_knows_how_much_memory_is_available() -> None:
+    assert 1 << 20 < class_archive_maker._available() < 1 << 50

@@ -43,7 +43,7 @@ def ended(reports: ReportsProcess, report: str, run_id: str) -> Run:
 
 
 def test_runs_share_a_spark_which_is_shown_replaced_when_it_died_and_ended_by_a_cancel(
-    make_reports: Make,
+    make_reports: Make, archive: Path
 ) -> None:
     reports = make_reports(spark_keep=3600)
     write_feed(reports)
@@ -64,6 +64,9 @@ def test_runs_share_a_spark_which_is_shown_replaced_when_it_died_and_ended_by_a_
     assert jvms_of(reports) == [jvm], "no other Spark was started for it"
     log = reports.runs.path("traffic", first.run_id) / "log"
     assert b"Spark" in log.read_bytes() or b"spark" in log.read_bytes()
+    # It was started with the classes that are kept, and Java found nothing wrong with them.
+    assert archive.name in Path(f"/proc/{jvm}/maps").read_text()
+    assert b"[cds" not in log.read_bytes()
 
     # One that died while it was kept is replaced, also if that was not noticed before the run.
     assert reports.process is not None

@@ -122,11 +122,14 @@ def test_it_runs_a_report_with_the_embedded_java_and_tells_its_progress(
     assert reports.stop() == 0
 
 
-def test_it_cancels_a_run_and_leaves_no_process_behind(make_reports: Make) -> None:
-    reports = make_reports()
+def test_it_gives_spark_the_options_of_the_configuration_and_a_cancel_leaves_no_process_behind(
+    make_reports: Make,
+) -> None:
+    reports = make_reports({**os.environ, "LEVERET_SPARK_OPTIONS": "spark.app.id=leveret-4711"})
     assert reports.process is not None
     run_id = client.run(reports.data_dir, "queue-usage", "anna")
     job, jvm = wait_for_spark(reports)
+    assert b"spark.app.id=leveret-4711" in Path(f"/proc/{jvm}/cmdline").read_bytes()
     client.cancel(reports.data_dir, "queue-usage", run_id)
     wait_until(lambda: reports.runs.read("queue-usage", run_id).is_over, "the run to end")
     run = reports.runs.read("queue-usage", run_id)
@@ -171,13 +174,6 @@ def test_it_says_why_a_run_failed_and_goes_on(tmp_path: Path, make_reports: Make
         run = reports.run()
         assert run.state == "failed"
         assert run.error == f"JavaMissing: {old_java} is Java 11, Spark needs 17 or newer"
-
-
-def test_it_gives_spark_the_options_of_the_configuration(make_reports: Make) -> None:
-    reports = make_reports({**os.environ, "LEVERET_SPARK_OPTIONS": "spark.app.id=leveret-4711"})
-    client.run(reports.data_dir, "queue-usage", None)
-    _, jvm = wait_for_spark(reports)
-    assert b"spark.app.id=leveret-4711" in Path(f"/proc/{jvm}/cmdline").read_bytes()
 
 
 def test_it_refuses_what_it_does_not_know(make_reports: Make) -> None:

@@ -6,6 +6,7 @@ import base64
 import re
 import shutil
 import struct
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from frontend.report_cells import Layout, exact, written
 from frontend.views.report_charts import page_of
 from management.reports.catalog import REPORTS
 from management.reports.measures import Column
+from management.reports.runs import Runs
 from tests.appliance import Appliance
 from tests.web import report_results
 
@@ -63,6 +65,25 @@ def test_no_report_with_a_gap_is_wider_than_a_phone(page: Page, addresses: list[
             re.compile(r"Counts are missing from .+ to")
         )
         assert page.evaluate("document.documentElement.scrollWidth") == 375, address
+
+
+def test_on_a_phone_the_reason_of_a_failure_and_the_list_of_runs_can_be_read(
+    page: Page, addresses: list[str], shared_leveret: Appliance
+) -> None:
+    runs = Runs(shared_leveret.data_dir / "reports")
+    now = int(time.time() * 1000) + 1000  # newer than the results
+    run = runs.new("traffic", "guest", now)
+    run.state, run.error, run.started_at, run.ended_at = "failed", "no Java " * 9, now, now + 1
+    runs.write(run)
+    page.set_viewport_size({"width": 375, "height": 800})
+    page.goto("/reports/traffic", wait_until="domcontentloaded")
+    notice = page.locator("#report-status .notice.bad")
+    expect(notice).to_contain_text("no Java no Java")
+    boxes = [notice.locator(one).bounding_box() for one in ("time", "button")]
+    at, retry = (box for box in boxes if box is not None)
+    assert at["x"] + at["width"] <= retry["x"] or at["y"] >= retry["y"] + retry["height"]
+    by = page.locator(".report-runs tbody td:nth-child(2) bdi").first.bounding_box()
+    assert by is not None and by["height"] < 30, "a name of five letters takes one line"
 
 
 def test_the_report_of_the_disk_has_no_empty_virtual_host_and_no_filter(
