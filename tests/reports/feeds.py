@@ -187,7 +187,11 @@ def lines_of(directory: Path) -> list[dict[str, Any]]:
     """The readable lines of all feed files, in the order of the files' names."""
     found = []
     for path in sorted(directory.glob("*.jsonl*")):
-        for line in path.read_text().split("\n"):
+        try:
+            text = path.read_text()
+        except FileNotFoundError:  # its hour is over, and it has another name
+            return lines_of(directory)
+        for line in text.split("\n"):
             try:
                 found.append(json.loads(line))
             except ValueError:

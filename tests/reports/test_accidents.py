@@ -36,14 +36,14 @@ def test_it_keeps_what_the_feed_had_written_when_the_broker_is_killed(make_broke
     broker = make_broker(usage_interval=1)
     usage = broker.data_dir / "usage"
     publish(broker, 30)
-    wait_until(lambda: published(usage, "orders") == 30, "the feed to be written", 10)
+    wait_until(lambda: published(usage, "orders") == 30, "the feed to be written")
     broker.kill()
     for path in usage.glob("*.open"):
         with path.open("a") as file:
             file.write('{"v":1,"kind":"queue","publish":9')
     broker.start()
     publish(broker, 12)
-    wait_until(lambda: published(usage, "orders") == 42, "the feed to be written", 10)
+    wait_until(lambda: published(usage, "orders") == 42, "the feed to be written")
     assert broker.stop() == 0
     unreadable = []
     for line in feed_lines(usage):
@@ -72,7 +72,7 @@ def test_it_leaves_no_spark_behind_when_the_supervisor_is_killed(make_leveret: M
     wait_until(lambda: bool(spark_of(leveret)), "the JVM to start")
     processes = spark_of(leveret)
     leveret.kill()
-    wait_until(lambda: not any(lives(pid) for pid in processes), "Spark to end", 30)
+    wait_until(lambda: not any(lives(pid) for pid in processes), "Spark to end")
     assert Runs(leveret.data_dir / "reports").read("queue-usage", run_id).state != "done"
 
 

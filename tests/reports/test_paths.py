@@ -43,7 +43,7 @@ def test_every_path_that_the_appliance_writes_is_in_the_table(appliance: Applian
     use_everything(appliance, client)
     assert run_report(client, "traffic", TIMEOUT)["state"] == "done"
     record = appliance.data_dir / "reports" / "traffic"
-    wait_until(lambda: bool(list(record.glob("*/run.json"))), "the broker to bring the result", 60)
+    wait_until(lambda: bool(list(record.glob("*/run.json"))), "the broker to bring the result")
     expected = {row.pattern for row in paths.PATHS} - SELDOM
     seen: set[str] = set()
     deadline = time.monotonic() + 60

@@ -176,7 +176,7 @@ def test_what_a_plan_asks_for_is_delivered_and_what_a_person_asks_for_is_not(
         return reports._runs.read("refused", run.run_id)
 
     run = asyncio.run(asyncio.wait_for(end_two_runs(), 120))
-    wait_until(lambda: bool(Handler.got), "the webhook", 60)
+    wait_until(lambda: bool(Handler.got), "the webhook")
     assert [(got["state"], got["error"]) for got in Handler.got] == [("failed", "no Java")]
     assert [(one.kind, one.error) for one in run.deliveries] == [("webhook", "")]
 

@@ -134,7 +134,7 @@ def test_it_gives_spark_the_options_of_the_configuration_and_a_cancel_leaves_no_
     wait_until(lambda: reports.runs.read("queue-usage", run_id).is_over, "the run to end")
     run = reports.runs.read("queue-usage", run_id)
     assert (run.state, run.error) == ("cancelled", None)
-    wait_until(lambda: not lives(job) and not lives(jvm), "Spark's processes to end", 15)
+    wait_until(lambda: not lives(job) and not lives(jvm), "Spark's processes to end")
     with pytest.raises(client.ReportsRefused, match="neither waits nor runs"):
         client.cancel(reports.data_dir, "queue-usage", run_id)
 
@@ -146,7 +146,7 @@ def test_it_takes_its_jobs_along_when_it_is_killed_and_says_so_at_the_next_start
     run_id = client.run(reports.data_dir, "queue-usage", None)
     job, jvm = wait_for_spark(reports)
     reports.stop(signal.SIGKILL)
-    wait_until(lambda: not lives(job) and not lives(jvm), "Spark's processes to end", 15)
+    wait_until(lambda: not lives(job) and not lives(jvm), "Spark's processes to end")
     assert reports.runs.read("queue-usage", run_id).state == "running"
     reports.start()
     run = reports.runs.read("queue-usage", run_id)
@@ -159,7 +159,7 @@ def test_it_ends_soon_when_told_to_in_the_middle_of_a_run(make_reports: Make) ->
     job, jvm = wait_for_spark(reports)
     assert reports.stop(signal.SIGINT) == 0
     assert not lives(job)
-    wait_until(lambda: not lives(jvm), "the JVM to end", 15)
+    wait_until(lambda: not lives(jvm), "the JVM to end")
     assert reports.runs.read("queue-usage", run_id).state == "cancelled"
     assert not client.socket_path(reports.data_dir).exists()
 

@@ -89,7 +89,7 @@ def settled_lines(broker: Appliance) -> list[dict[str, Any]]:
     def is_covered() -> bool:
         return any(line.get("kind") == "round" and line["since"] > now for line in lines_of(usage))
 
-    wait_until(is_covered, "a round of the feed", 20)
+    wait_until(is_covered, "a round of the feed")
     return lines_of(usage)
 
 
@@ -112,15 +112,19 @@ def test_every_sum_is_that_of_the_clients_and_a_kill_loses_only_what_is_marked(
     broker.kill()
     assert compare(first, lines_of(usage)) >= 72
 
-    # 2: the same, and the process is killed in the middle of it.
+    # 2: the same, and the process is killed in the middle of it, when some of it is in the feed.
     broker.start()
     second = Ledger()
     traffic = Traffic(broker, second, "second", seed=2)
-    stop = threading.Event()
+
+    def is_begun() -> bool:
+        return any(line.get("run") == 2 and line.get("publish") for line in lines_of(usage))
 
     def kill() -> None:
-        stop.wait(2.5)
-        broker.kill()
+        try:
+            wait_until(is_begun, "a round with traffic")
+        finally:
+            broker.kill()
 
     killer = threading.Thread(target=kill)
     killer.start()
