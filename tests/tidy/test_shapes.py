@@ -63,12 +63,6 @@ LONG = {
     "node.py: node_metrics": (110, "is a table, a row per metric"),
     "persister.pyx: Persister.finish": (80, "the end of a round, step by step in its order"),
     "persister.pyx: Persister.gather": (80, "the start of a round, step by step in its order"),
-    "recovery.pyx: _recover_segment": (
-        130,
-        "one segment's files, each of which may be missing or damaged",
-    ),
-    "recovery.pyx: from_records": (90, "one loop over records, gaps and what is settled"),
-    "restart.pyx: restore": (90, "one loop over the rows of the timing index"),
     "scan.pyx: visit": (70, "one loop over counters, compiled for each kind of object"),
     "spans.pyx: read_settled": (80, "one loop over a file's entries, without Python"),
     "stream_reader.pyx: StreamReader.work": (70, HOT),
@@ -90,7 +84,6 @@ WIDE = {
     "persister.pyx: Persister.__init__": (8, "a parameter per setting of the store"),
     "policy_keys.py: _key": (8, "a row of the table, each column with a default"),
     "queues.py: queue_declare": (9, METHOD),
-    "recovery.pyx: from_records": (10, "shares the state of one loop with `_recover_segment`"),
     "rules.py: change_binding": (8, METHOD),
     "scan.pyx: scan": (9, "is given the columns of one kind of object"),
     "connection.py: Connection.__init__": (

@@ -104,94 +104,129 @@ cdef int let_go(Run run) except -1:
 
 def restore(QueueStore store, Schedule schedule) -> list:
     """Fills an empty index for a recovered log. Returns sentences about what was wrong."""
-    cdef Run run, whole
-    cdef Segment* segment
-    cdef uint32_t i, last_number, tally
     cdef dict indexed = {}
-    cdef list runs = []
+    cdef list problems = []
+    cdef list runs
     cdef set wanted
-    cdef dict known
-    problems = []
     schedule.directory_made = disk.exists(schedule.directory)
+    runs = live_runs(store, schedule, indexed, problems)
+    wanted = incomplete_segments(store, indexed)
+    if wanted:
+        known = known_records(schedule, runs, wanted, problems)
+        if known is None:
+            # Nothing has been entered yet.
+            return problems + restore(store, schedule)
+        rescan_all(store, schedule, known, problems)
+    for run, _ in runs:
+        schedule.enter(run)
+    return problems
+
+
+cdef list live_runs(QueueStore store, Schedule schedule, dict indexed, list problems):
+    """(run, path) of each run with live messages; the other files are removed. `indexed` gets the
+    number of live messages in runs by their segment."""
+    cdef Run run
+    cdef list runs = []
     for name in disk.listdir(schedule.directory):
         if not (name.startswith("due.") and name[4:].isdigit()):
             continue
         number = int(name[4:])
         path = f"{schedule.directory}/{name}"
         schedule.next_number = max(schedule.next_number, number + 1)
-        try:
-            run = read_run(schedule, path, number)
-            short = run is None and is_short(disk.read(path))
-        except OSError as error:
-            problems.append(
-                f"{path} cannot be read: {error.strerror}; its messages are scheduled anew")
+        run = sound_run(schedule, path, number, problems)
+        if run is not None:
+            run.at = first_live(store, run, indexed)
+        if run is None or run.at == run.count:
             disk.unlink(path)
-            continue
-        if run is None:
-            if short:
-                # A kill leaves such a run, written just then. Nothing depends on it.
-                log.info("%s was not written to its end; its messages are scheduled anew", path)
-            else:
-                problems.append(f"{path} is damaged; its messages are scheduled anew")
-            disk.unlink(path)
-            continue
-        first = run.count
-        last_number = 0
-        tally = 0
-        for i in range(run.count):
-            if run.array[i].segment >= store.segments.next_number:
-                # Its records are all settled: the number must not be given again.
-                store.segments.next_number = run.array[i].segment + 1
-            if is_live(store, run.array[i].segment, run.array[i].position):
-                first = min(first, i)
-                if run.array[i].segment != last_number:
-                    indexed[last_number] = indexed.get(last_number, 0) + tally
-                    last_number = run.array[i].segment
-                    tally = 0
-                tally += 1
-        indexed[last_number] = indexed.get(last_number, 0) + tally
-        if first == run.count:
-            disk.unlink(path)
-            continue
-        run.at = first
-        let_go(run)
-        runs.append((run, path))
-    wanted = set()
-    segment = store.segments.head
+        else:
+            let_go(run)
+            runs.append((run, path))
+    return runs
+
+
+cdef Run sound_run(Schedule schedule, str path, number, list problems):
+    """The run in a file; None if it is not sound, which is reported."""
+    cdef Run run
+    try:
+        run = read_run(schedule, path, number)
+        short = run is None and is_short(disk.read(path))
+    except OSError as error:
+        problems.append(
+            f"{path} cannot be read: {error.strerror}; its messages are scheduled anew")
+        return None
+    if short:
+        # A kill leaves such a run, written just then. Nothing depends on it.
+        log.info("%s was not written to its end; its messages are scheduled anew", path)
+    elif run is None:
+        problems.append(f"{path} is damaged; its messages are scheduled anew")
+    return run
+
+
+cdef uint32_t first_live(QueueStore store, Run run, dict indexed) except? 0:
+    """The index of the first live message of a run, or their count. Adds to `indexed`."""
+    cdef uint32_t i
+    cdef uint32_t first = run.count
+    cdef uint32_t last_number = 0
+    cdef uint32_t tally = 0
+    for i in range(run.count):
+        if run.array[i].segment >= store.segments.next_number:
+            # Its records are all settled: the number must not be given again.
+            store.segments.next_number = run.array[i].segment + 1
+        if is_live(store, run.array[i].segment, run.array[i].position):
+            first = min(first, i)
+            if run.array[i].segment != last_number:
+                indexed[last_number] = indexed.get(last_number, 0) + tally
+                last_number = run.array[i].segment
+                tally = 0
+            tally += 1
+    indexed[last_number] = indexed.get(last_number, 0) + tally
+    return first
+
+
+cdef set incomplete_segments(QueueStore store, dict indexed):
+    """The numbers of the segments with live messages that are in no run."""
+    cdef Segment* segment = store.segments.head
+    cdef set wanted = set()
     while segment != NULL:
         if indexed.get(segment.number, 0) != segment.count - segment.settled:
             wanted.add(segment.number)
         segment = segment.next
-    if wanted:
-        known = {number: set() for number in wanted}
-        for run, path in runs:
+    return wanted
+
+
+cdef dict known_records(Schedule schedule, list runs, set wanted, list problems):
+    """Segment -> the positions of its records that are in runs. None if a run cannot be read
+    again; it is removed."""
+    cdef Run run, whole
+    cdef dict known = {number: set() for number in wanted}
+    for run, path in runs:
+        try:
+            whole = read_run(schedule, path, run.number)
+            why = "its content has changed"
+        except OSError as error:
+            whole, why = None, error.strerror
+        if whole is None:
+            problems.append(f"{path} cannot be read again: {why}; its messages are scheduled anew")
+            disk.unlink(path)
+            return None
+        note_known(whole, known)
+    return known
+
+
+cdef int rescan_all(QueueStore store, Schedule schedule, dict known, list problems) except -1:
+    """Enters the live records of these segments that are in no run."""
+    cdef Segment* segment = store.segments.head
+    while segment != NULL:
+        if segment.number in known:
             try:
-                whole = read_run(schedule, path, run.number)
-                why = "it is not what it was"
+                rescan(store, segment, schedule, known[segment.number])
             except OSError as error:
-                whole, why = None, error.strerror
-            if whole is not None:
-                note_known(whole, known)
-            else:
-                # It was read a moment ago. Nothing has been entered yet.
                 problems.append(
-                    f"{path} cannot be read again: {why}; its messages are scheduled anew")
-                disk.unlink(path)
-                return problems + restore(store, schedule)
-        segment = store.segments.head
-        while segment != NULL:
-            if segment.number in wanted:
-                try:
-                    rescan(store, segment, schedule, known[segment.number])
-                except OSError as error:
-                    problems.append(
-                        f"{store.directory}/msgs.{segment.number:010d} cannot be read: "
-                        f"{error.strerror}; those of its messages that are in no run wait for a "
-                        "start that can")
-            segment = segment.next
-    for run, _ in runs:
-        schedule.enter(run)
-    return problems
+                    f"{store.directory}/msgs.{segment.number:010d} cannot be read: "
+                    f"{error.strerror}; those of its messages that are in no run wait for a "
+                    "start that can")
+        segment = segment.next
+    return 0
 
 
 cdef int note_known(Run run, dict known) except -1:

@@ -57,6 +57,7 @@ def recover(MessageStore store) -> list:
     """Fills an empty store from its directory. Returns sentences about what was wrong, for the log
     and the UI."""
     cdef QueueStore part
+    cdef SegmentRecovery recovery
     problems = []
     directory = store.directory
     names = disk.listdir(directory)
@@ -86,8 +87,9 @@ def recover(MessageStore store) -> list:
             problems.append(f"{directory}/msgs.{number:010d} is no file of this queue")
             continue
         try:
-            _recover_segment(part, directory, number, number in kinds["acks"],
-                             number in kinds["meta"], number == last_of[part], problems)
+            recovery = SegmentRecovery(
+                part, directory, number, kinds, number == last_of[part], problems)
+            recovery.recover()
         except OSError as error:
             problems.append(
                 f"{directory}/msgs.{number:010d} cannot be read: {error.strerror}; it was left "
@@ -156,95 +158,6 @@ cdef size_t next_record(RecordSearch search, size_t at, size_t end) except? 0:
     return search.next(at, end)
 
 
-cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, Settled* settled,
-                      list skips, list gaps, Content* content, bint is_last,
-                      list problems) except -1:
-    """Reads a segment record by record; what is settled is stepped over, be it a hole or not. The
-    places of the stretches that are no records are added to `skips` and to `gaps`. A tail that
-    holds no record is cut: of the last segment that is what a power cut leaves, of another one it
-    may be damage, and is kept aside."""
-    cdef RecordSearch search = RecordSearch(data, store.folder.incarnation, number)
-    cdef size_t at = HEADER_BYTES
-    cdef size_t following, limit, end
-    cdef uint32_t length
-    cdef uint32_t index = 0
-    cdef Message message
-    content.whole = True
-    while at < search.length:
-        while index < settled.count and (<size_t> settled.spans[index].position
-                                         + settled.spans[index].length <= at):
-            index += 1
-        if index < settled.count and settled.spans[index].position <= at:
-            content.whole = False
-            end = <size_t> settled.spans[index].position + settled.spans[index].length
-            if end > search.length:
-                end = search.length
-            skips.append((at, end - at))
-            at = end
-            continue
-        limit = search.length
-        if index < settled.count and settled.spans[index].position < limit:
-            limit = settled.spans[index].position
-        following = next_record(search, at, limit)
-        if following == search.length:
-            break
-        if following > at:
-            content.damaged = True
-            store.persister.quarantine.take(
-                store.folder.incarnation, number, at, data[at:following], following - at)
-            problems.append(
-                f"{path}: {following - at} bytes at position {at} are no message; they are in "
-                f"{store.persister.quarantine.directory}")
-            skips.append((at, following - at))
-            gaps.append((at, following - at))
-            at = following
-            continue
-        record_view(search.data + at, &message)
-        length = (<const RecordHead*> (search.data + at)).length + 4
-        if planted(b"skip the last record") and at + length == search.length:
-            break
-        if message.flags & BODY_IS_REFERENCE:
-            if store.refs.bodies is None or not store.refs.bodies.count_recovered(
-                    message.reference):
-                # Its message was acked, or never confirmed.
-                content.whole = False
-                skips.append((at, length))
-                gaps.append((at, length))
-                at += length
-                continue
-            content.references += 1
-            content.overhead = MIXED
-        content.live += 1
-        content.live_bytes += message.body_length
-        content.flags |= message.flags
-        if content.overhead == 0:
-            content.overhead = length - message.body_length
-        elif content.overhead != length - message.body_length:
-            content.overhead = MIXED
-        at += length
-    if (data[:HEADER_BYTES] != SEGMENT_HEADER and len(data) > HEADER_BYTES
-            and data.count(0) != len(data)):
-        problems.append(f"{path} does not begin like a segment of this version; "
-                        f"{content.live} messages were found in it")
-        content.damaged = True
-    content.count = content.live
-    content.body_bytes = content.live_bytes
-    content.length = <uint32_t> at
-    if at < search.length and not (content.damaged and content.live == 0):
-        cut = f"{path}: cut {search.length - at} bytes behind the last sound record"
-        tail = data[at:]
-        if tail.count(0) == len(tail):
-            # Space ahead, of which nothing was lost.
-            disk.truncate(path, at)
-            return 0
-        if not is_last:
-            store.persister.quarantine.take(store.folder.incarnation, number, at, tail, len(tail))
-            cut += f"; they are in {store.persister.quarantine.directory}"
-        problems.append(cut)
-        disk.truncate(path, at)
-    return 0
-
-
 def summary_at(str path) -> bytes:
     """The content of a segment's summary; None if the disk fails: the segment has the same
     facts."""
@@ -255,120 +168,290 @@ def summary_at(str path) -> bytes:
         return b""
 
 
-cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint has_acks,
-                          bint has_summary, bint is_last, list problems) except -1:
+cdef class SegmentRecovery:
+    """One segment: what its files hold, until it is entered in its store."""
+    cdef QueueStore store
+    cdef str directory, path, acks_path, summary_path
+    cdef uint32_t number
+    cdef bint has_acks, has_summary, is_last
+    cdef list problems
     cdef Content content
     cdef Settled settled
-    cdef Segment* segment
-    cdef uint32_t i
-    cdef const uint8_t* acks_data
-    cdef size_t unread = 0
-    path = f"{directory}/msgs.{number:010d}"
-    acks_path = f"{directory}/acks.{number:010d}"
-    summary_path = f"{directory}/meta.{number:010d}"
-    acks = b""
-    if has_acks:
-        acks, unread = disk.read_readable(acks_path)
-        if unread:
-            # Each entry has a check of its own, also those behind a header that is not read.
-            acks = ACKS_HEADER + acks[HEADER_BYTES:]
-            problems.append(f"{acks_path}: {unread} bytes cannot be read; messages that they "
-                            "settled come again")
-    acks_data = acks
-    if read_settled(acks_data, len(acks), store.folder.incarnation, number, &settled):
-        raise MemoryError("no memory for settled positions")
-    if settled.unsound:
-        problems.append(f"{acks_path}: {settled.unsound} entries are damaged; messages that they "
-                        "settled may come again")
-    content = Content(0, 0, 0, 0, 0, 0, 0, False, False, 0)
-    skips = []
-    gaps = []
-    if has_summary:
-        size = disk.size(path)
-        has_summary = from_summary(
-            store, summary_at(summary_path), number, &settled, &content
-        ) and content.length == size
-        if has_summary:
-            if content.references:
-                store.refs.bodies.count_known(content.references)
-            skips = [
-                (settled.spans[i].position, settled.spans[i].length) for i in range(settled.count)]
-        else:
-            content = Content(0, 0, 0, 0, 0, 0, 0, False, False, 0)
-            disk.unlink(summary_path)
-    if not has_summary:
-        from_records(
-            store, disk.read(path), path, number, &settled, skips, gaps, &content, is_last,
-            problems)
-    acks_length = settled.end
-    # Any of them may have been delivered.
-    watermark = content.length if unread else settled.watermark
-    returns = [
-        (settled.returns[i].position, settled.returns[i].length)
-        for i in range(settled.return_count)]
-    settled_free(&settled)
-    if content.live == 0:
-        if content.damaged and not gaps and not skips:
-            return 0
-        disk.unlink(path)
-        store.persister.background.outlive(directory, [acks_path, summary_path])
+    cdef bytes acks
+    cdef size_t unread           # bytes of the acks that the disk does not give
+    cdef list skips              # (position, length) of stretches that reading steps over
+    cdef list gaps               # those of them that are to be noted as settled
+
+    def __init__(self, QueueStore store, str directory, uint32_t number, dict kinds, bint is_last,
+                 list problems):
+        self.store = store
+        self.directory = directory
+        self.number = number
+        self.path = f"{directory}/msgs.{number:010d}"
+        self.acks_path = f"{directory}/acks.{number:010d}"
+        self.summary_path = f"{directory}/meta.{number:010d}"
+        self.has_acks = number in kinds["acks"]
+        self.has_summary = number in kinds["meta"]
+        self.is_last = is_last
+        self.problems = problems
+        self.acks = b""
+        self.skips = []
+        self.gaps = []
+
+    def __dealloc__(self):
+        settled_free(&self.settled)
+
+    cdef int recover(self) except -1:
+        self.read_acks()
+        if self.has_summary:
+            self.read_summary()
+        if not self.has_summary:
+            self.read_records()
+        if self.content.live:
+            self.enter()
+        elif not self.content.damaged or self.gaps or self.skips:
+            disk.unlink(self.path)
+            self.store.persister.background.outlive(
+                self.directory, [self.acks_path, self.summary_path])
         return 0
-    segment = <Segment*> calloc(1, sizeof(Segment))
-    if segment == NULL:
-        raise MemoryError("no memory for a segment")
-    segment.number = number
-    segment.count = content.count
-    segment.settled = segment.passed = content.count - content.live
-    segment.length = content.length
-    segment.sealed = segment.recovered = True
-    segment.damaged = content.damaged
-    segment.summarised = has_summary or not content.whole or content.damaged
-    segment.body_bytes = content.body_bytes
-    segment.overhead = content.overhead
-    segment.flags = content.flags
-    segment.references = segment.referring = content.references
-    store.refs.count += content.references
-    segment.watermark = segment.watermark_safe = segment.watermark_flying = watermark
-    segment.recovered_watermark = watermark
-    segment.messages = file_new(path)
-    starts = [start for start, _ in skips] if returns else []
-    for position, count in returns:
-        i = bisect.bisect(starts, position)
-        if i == 0 or position >= skips[i - 1][0] + skips[i - 1][1]:
+
+    # --- its files -------------------------------------------------------------------------
+
+    cdef int read_acks(self) except -1:
+        cdef const uint8_t* data
+        if self.has_acks:
+            self.acks, self.unread = disk.read_readable(self.acks_path)
+            if self.unread:
+                # Each entry has a check of its own, also those behind a header that is not read.
+                self.acks = ACKS_HEADER + self.acks[HEADER_BYTES:]
+                self.problems.append(
+                    f"{self.acks_path}: {self.unread} bytes cannot be read; messages that they "
+                    "settled come again")
+        data = self.acks
+        if read_settled(data, len(self.acks), self.store.folder.incarnation, self.number,
+                        &self.settled):
+            raise MemoryError("no memory for settled positions")
+        if self.settled.unsound:
+            self.problems.append(
+                f"{self.acks_path}: {self.settled.unsound} entries are damaged; messages that they "
+                "settled may come again")
+        return 0
+
+    cdef int read_summary(self) except -1:
+        """Takes the facts from the summary; removes it if the other files do not agree with it."""
+        cdef uint32_t i
+        size = disk.size(self.path)
+        self.has_summary = from_summary(
+            self.store, summary_at(self.summary_path), self.number, &self.settled, &self.content
+        ) and self.content.length == size
+        if not self.has_summary:
+            self.content = Content(0, 0, 0, 0, 0, 0, 0, False, False, 0)
+            disk.unlink(self.summary_path)
+            return 0
+        if self.content.references:
+            self.store.refs.bodies.count_known(self.content.references)
+        self.skips = [
+            (self.settled.spans[i].position, self.settled.spans[i].length)
+            for i in range(self.settled.count)]
+        return 0
+
+    cdef int read_records(self) except -1:
+        """Reads the segment record by record; what is settled is stepped over, be it a hole or
+        not. The stretches that are no records become skips and gaps."""
+        cdef bytes data = disk.read(self.path)
+        cdef RecordSearch search = RecordSearch(data, self.store.folder.incarnation, self.number)
+        cdef size_t at = HEADER_BYTES
+        cdef size_t following, limit
+        cdef uint32_t length
+        cdef uint32_t index = 0
+        cdef Span* settled = self.settled.spans
+        self.content.whole = True
+        while at < search.length:
+            while index < self.settled.count and (
+                    <size_t> settled[index].position + settled[index].length <= at):
+                index += 1
+            limit = search.length
+            if index < self.settled.count and settled[index].position <= at:
+                self.content.whole = False
+                limit = min(limit, <size_t> settled[index].position + settled[index].length)
+                self.skips.append((at, limit - at))
+                at = limit
+                continue
+            if index < self.settled.count and settled[index].position < limit:
+                limit = settled[index].position
+            following = next_record(search, at, limit)
+            if following == search.length:
+                break
+            if following > at:
+                self.set_aside(data, at, following)
+                at = following
+                continue
+            length = (<const RecordHead*> (search.data + at)).length + 4
+            if planted(b"skip the last record") and at + length == search.length:
+                break
+            self.count_record(search.data, at, length)
+            at += length
+        self.check_header(data)
+        self.content.count = self.content.live
+        self.content.body_bytes = self.content.live_bytes
+        self.content.length = <uint32_t> at
+        if at < search.length and (self.content.live or not self.content.damaged):
+            self.cut_tail(data, at)
+        return 0
+
+    cdef int set_aside(self, bytes data, size_t at, size_t following) except -1:
+        """Keeps a copy of a stretch that is no message, and has it skipped."""
+        quarantine = self.store.persister.quarantine
+        self.content.damaged = True
+        quarantine.take(
+            self.store.folder.incarnation, self.number, at, data[at:following], following - at)
+        self.problems.append(
+            f"{self.path}: {following - at} bytes at position {at} are no message; they are in "
+            f"{quarantine.directory}")
+        self.skips.append((at, following - at))
+        self.gaps.append((at, following - at))
+        return 0
+
+    cdef int count_record(self, const uint8_t* data, size_t at, uint32_t length) except -1:
+        cdef Message message
+        cdef Content* content = &self.content
+        cdef BodyStore bodies = self.store.refs.bodies
+        record_view(data + at, &message)
+        if message.flags & BODY_IS_REFERENCE:
+            if bodies is None or not bodies.count_recovered(message.reference):
+                # Its message was acked, or never confirmed.
+                content.whole = False
+                self.skips.append((at, length))
+                self.gaps.append((at, length))
+                return 0
+            content.references += 1
+            content.overhead = MIXED
+        content.live += 1
+        content.live_bytes += message.body_length
+        content.flags |= message.flags
+        if content.overhead == 0:
+            content.overhead = length - message.body_length
+        elif content.overhead != length - message.body_length:
+            content.overhead = MIXED
+        return 0
+
+    cdef int check_header(self, bytes data) except -1:
+        if (data[:HEADER_BYTES] != SEGMENT_HEADER and len(data) > HEADER_BYTES
+                and data.count(0) != len(data)):
+            self.problems.append(
+                f"{self.path} does not begin like a segment of this version; "
+                f"{self.content.live} messages were found in it")
+            self.content.damaged = True
+        return 0
+
+    cdef int cut_tail(self, bytes data, size_t at) except -1:
+        """Cuts a tail that holds no record: of the last segment that is what a power cut leaves,
+        of another one it may be damage, and is kept aside."""
+        cut = f"{self.path}: cut {len(data) - at} bytes behind the last sound record"
+        tail = data[at:]
+        if tail.count(0) == len(tail):
+            # Space ahead, of which nothing was lost.
+            disk.truncate(self.path, at)
+            return 0
+        if not self.is_last:
+            quarantine = self.store.persister.quarantine
+            quarantine.take(
+                self.store.folder.incarnation, self.number, at, tail, len(tail))
+            cut += f"; they are in {quarantine.directory}"
+        self.problems.append(cut)
+        disk.truncate(self.path, at)
+        return 0
+
+    # --- its place in the store ----------------------------------------------------------------
+
+    cdef int enter(self) except -1:
+        cdef QueueStore store = self.store
+        cdef Segment* segment = self.new_segment()
+        store.refs.count += self.content.references
+        self.note_returns()
+        self.take_acks(segment)
+        self.take_skips(segment)
+        segment.punch_at = punch_when(segment)
+        store.segments.append(segment)
+        if segment.flags & EXPIRES:
+            store.any_expires = True
+        # What is in quarantine is settled, so that it is not found again at the next start.
+        for position, length in self.gaps:
+            store.note(segment, position, length)
+        if not segment.summarised or segment.settled_bytes >= segment.punch_at:
+            store.persister.background.attend(store)
+        store.ready += self.content.live
+        store.total += self.content.live
+        store.ready_bytes += self.content.live_bytes
+        store.total_bytes += self.content.live_bytes
+        return 0
+
+    cdef Segment* new_segment(self) except NULL:
+        cdef Content* content = &self.content
+        cdef Segment* segment = <Segment*> calloc(1, sizeof(Segment))
+        # Where acks are unread, any of the messages may have been delivered.
+        cdef uint32_t watermark = content.length if self.unread else self.settled.watermark
+        if segment == NULL:
+            raise MemoryError("no memory for a segment")
+        segment.number = self.number
+        segment.count = content.count
+        segment.settled = segment.passed = content.count - content.live
+        segment.length = content.length
+        segment.sealed = segment.recovered = True
+        segment.damaged = content.damaged
+        segment.summarised = self.has_summary or not content.whole or content.damaged
+        segment.body_bytes = content.body_bytes
+        segment.overhead = content.overhead
+        segment.flags = content.flags
+        segment.references = segment.referring = content.references
+        segment.watermark = segment.watermark_safe = segment.watermark_flying = watermark
+        segment.recovered_watermark = watermark
+        segment.messages = file_new(self.path)
+        return segment
+
+    cdef int note_returns(self) except -1:
+        """How often the messages came back that are neither settled nor damaged."""
+        cdef QueueStore store = self.store
+        cdef Span* returned
+        cdef uint32_t i
+        cdef Py_ssize_t before
+        if not self.settled.return_count:
+            return 0
+        starts = [start for start, _ in self.skips]
+        for i in range(self.settled.return_count):
+            returned = &self.settled.returns[i]
+            before = bisect.bisect(starts, returned.position)
+            if before and returned.position < sum(self.skips[before - 1]):
+                continue
             if store.returns is None:
                 store.returns = {}
-            store.returns[<uint64_t> number << 32 | <uint32_t> position] = count
-    if acks_length:
-        segment.acks = file_new(acks_path)
-        segment.acks_length = acks_length
-        if <size_t> len(acks) > acks_length:
-            disk.truncate(acks_path, acks_length)
-    elif has_acks:
-        disk.unlink(acks_path)
-    if skips:
-        segment.skips = <Span*> malloc(len(skips) * sizeof(Span))
+            store.returns[<uint64_t> self.number << 32 | returned.position] = returned.length
+        return 0
+
+    cdef int take_acks(self, Segment* segment) except -1:
+        if self.settled.end:
+            segment.acks = file_new(self.acks_path)
+            segment.acks_length = self.settled.end
+            if <size_t> len(self.acks) > self.settled.end:
+                disk.truncate(self.acks_path, self.settled.end)
+        elif self.has_acks:
+            disk.unlink(self.acks_path)
+        return 0
+
+    cdef int take_skips(self, Segment* segment) except -1:
+        cdef uint32_t i
+        if not self.skips:
+            return 0
+        segment.skips = <Span*> malloc(len(self.skips) * sizeof(Span))
         if segment.skips == NULL:
             raise MemoryError("no memory for settled positions")
-        segment.skip_count = len(skips)
+        segment.skip_count = len(self.skips)
         for i in range(segment.skip_count):
-            segment.skips[i].position, segment.skips[i].length = skips[i]
+            segment.skips[i].position, segment.skips[i].length = self.skips[i]
             segment.settled_bytes += segment.skips[i].length
-        taken = disk.allocated(path)
+        taken = disk.allocated(self.path)
         segment.holes = max(0, <int> segment.length - <int> taken)
-    segment.punch_at = punch_when(segment)
-    store.segments.append(segment)
-    if segment.flags & EXPIRES:
-        store.any_expires = True
-    # What is in quarantine is settled, so that it is not found again at the next start.
-    for position, length in gaps:
-        store.note(segment, position, length)
-    if not segment.summarised or segment.settled_bytes >= segment.punch_at:
-        store.persister.background.attend(store)
-    store.ready += content.live
-    store.total += content.live
-    store.ready_bytes += content.live_bytes
-    store.total_bytes += content.live_bytes
-    return 0
+        return 0
 
 
 def keep_bodies_of(BodyStore bodies, str directory, uint64_t incarnation) -> None:
