@@ -57,7 +57,7 @@ bridge-links: test-environment  ## two thousand links of federation at once: the
 many-bindings: test-environment  ## a hundred thousand bindings of ordinary kinds fit one exchange
 	@LEVERET_TEST_BINDINGS=100000 $(PYTHON) -m pytest -q -n 0 tests/oracles/test_routing.py $(ARGS)
 
-fuzz: test-environment  ## send ten million mutants through every door, two hours at most (ARGS="--seconds 600 --door tcp")
+fuzz: test-environment  ## send ten million mutants through every listener, two hours at most (ARGS="--seconds 600 --door tcp")
 	@$(PYTHON) -m tests.fuzz $(ARGS)
 
 soak: test-environment  ## half an hour of mixed load, kills and attackers; nothing is lost, nothing grows (ARGS="--minutes 120")

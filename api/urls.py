@@ -29,7 +29,7 @@ from api import (
 )
 from api.service import api, not_found
 
-for room in (
+for module in (
     overview,
     nodes,
     vhosts,
@@ -52,7 +52,7 @@ for room in (
     traces,
     reports,
 ):
-    api.add_router("", room.router)
+    api.add_router("", module.router)
 
 
 @csrf_exempt

@@ -11,7 +11,7 @@ from typing import Any
 
 from management.static_build import build_name
 
-HOUSE = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 
 DEBUG = False
 SECRET_KEY = ""
@@ -36,7 +36,7 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [HOUSE / "frontend" / "templates"],
+        "DIRS": [ROOT / "frontend" / "templates"],
         "APP_DIRS": False,
         "OPTIONS": {
             "builtins": ["django.templatetags.static", "management.link_tag"],
@@ -47,7 +47,7 @@ TEMPLATES = [
 
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
-STATIC_SOURCES = HOUSE / "frontend" / "static"
+STATIC_SOURCES = ROOT / "frontend" / "static"
 STATIC_BUILD = build_name(STATIC_SOURCES)
 STATIC_ROOT = STATIC_SOURCES
 STATIC_URL = f"/static/{STATIC_BUILD}/"

@@ -64,7 +64,7 @@ class Access:
         """By user, vhost and exchange."""
         self.parameters = Parameters(files, self._parameters_changed)
         self.attempts: Counter[tuple[str, str, str, bool]] = Counter()
-        """Logins by door, user, peer and whether they were let in."""
+        """Logins by protocol (`door`), user, peer and result."""
         self.counts_sources = True
         self._files = files
         self._clock_ms = clock_ms

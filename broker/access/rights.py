@@ -1,7 +1,7 @@
 """What one user may do in one vhost: AMQP, WebSocket and HTTP all ask here.
 
-What a method needs beside the permission for its own name stands here once, so that no door forgets
-a part of it.
+What a method needs beside the permission for its own name stands here once, so that no protocol
+forgets a part of it.
 """
 
 from __future__ import annotations

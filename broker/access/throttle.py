@@ -54,7 +54,7 @@ class Wait:
 
 
 class Throttle:
-    """One for all doors. `monotonic` is in seconds."""
+    """One for all protocols. `monotonic` is in seconds."""
 
     def __init__(self, monotonic: Callable[[], float], limits: Limits) -> None:
         self._monotonic = monotonic

@@ -18,7 +18,7 @@ class Origins:
 
 class Confirmer: ...
 
-# Queue and Channel list what every implementation offers to Python code; what the compiled rooms
+# Queue and Channel list what every implementation offers to Python code; what the compiled modules
 # ask of one another is in contracts.pxd.
 class Queue(Task):
     @property

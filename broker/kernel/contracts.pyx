@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What the rooms of the hot chain know of each other: queue, channel, consumer and confirmer,
+"""What the modules of the hot chain use of each other: queue, channel, consumer and confirmer,
 without their insides.
 
 The wire implements `Channel` and `Confirmer`, the queues implement `Queue`; neither imports the

@@ -1,1 +1,1 @@
-"""Tables that several rooms and processes read: arguments, policy keys, control verbs, errors."""
+"""Tables of several packages and processes: arguments, policy keys, control verbs, errors."""

@@ -381,7 +381,7 @@ class Health(Arguments):
     "[{protocol, auth_attempts, auth_attempts_failed, auth_attempts_succeeded}]",
 )
 class AuthAttempts(Arguments):
-    """Counts logins by door; with `by_source` by door, user and address."""
+    """Counts logins by protocol; with `by_source` by protocol, user and address."""
 
     by_source: bool = False
 
@@ -394,7 +394,7 @@ class AuthAttemptsReset(Arguments):
 @verb("auth.attempts.track", "administrator", "node", "{}")
 class AuthAttemptsTrack(Arguments):
     """Says whether logins are counted by user and address, as they are from the start on, or by
-    door alone; until the next start."""
+    protocol alone; until the next start."""
 
     sources: bool
 

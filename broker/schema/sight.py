@@ -1,4 +1,4 @@
-"""Who sees what: the one place where it is decided, for every door of both processes.
+"""Who sees what: the one place where it is decided, for every listener of both processes.
 
 Lists and their counts, single objects, searches, pushes, problems, totals, charts, event streams,
 the log and reports ask here before anything is counted, cut or sorted. What AMQP's patterns permit

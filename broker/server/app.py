@@ -1,4 +1,4 @@
-"""The broker process: builds the rooms, starts and stops them in order, and is the host that
+"""The broker process: builds its parts, starts and stops them in order, and is the host that
 connections ask.
 
 Start: lock the data directory, read settings, replay definitions, find the messages, then listen.
@@ -291,7 +291,7 @@ class Broker(SignIn):
         tls: Any = None,
         proxied: bool = False,
     ) -> Connection:
-        """A new connection from one of the doors. `proxied`: a proxy has told the peer."""
+        """A new connection of a listener. `proxied`: a proxy has sent the peer's address."""
         return Connection(
             self,
             self.turn,

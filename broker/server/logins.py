@@ -1,4 +1,4 @@
-"""Password checks for every door: hashing in a small pool of threads, the rest in `Access`."""
+"""Password checks for every protocol: hashing in a small pool of threads, the rest in `Access`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names may lead to this machine's doors for browsers, and which pages may use them.
+"""Which names may lead to this machine's listeners for browsers, and which pages may use them.
 
 A page opens WebSockets to any host, so the Origin is checked: a page of the same host and port may,
 others only if they are named in the settings. And a page can point its own host name at 127.0.0.1
@@ -46,7 +46,7 @@ def host_accepted(host: str, peer: str, allowed: Collection[str]) -> bool:
 
 
 def origin_allowed(origin: str, host: str, secure: bool, allowed: Collection[str]) -> bool:
-    """Whether a page of `origin` may use the door that was called by this Host header.
+    """Whether a page of `origin` may use the listener that was called by this Host header.
 
     No origin is allowed: that is no browser, and it holds no credentials of a user. `secure` tells
     which port a Host without port means. `*` in `allowed` allows every page.

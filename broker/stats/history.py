@@ -82,7 +82,7 @@ TIERS = (
 
 
 class Disk(Protocol):
-    """The part of the store's door to the file system that the history uses."""
+    """The part of the store's access to the file system that the history uses."""
 
     def append(self, path: str, data: bytes) -> None: ...
     def read(self, path: str) -> bytes: ...

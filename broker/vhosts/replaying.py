@@ -31,7 +31,8 @@ OF_EVERY_FILE = frozenset(
 
 
 class Replay:
-    """One journal of the vhost `name`. `apply(method, change, incarnation)` is the vhost's door.
+    """One journal of the vhost `name`. `apply(method, change, incarnation)` carries a change
+    out in the vhost.
 
     `problems` are sentences about what was wrong. With `lacks_definitions` there may be more on
     disk than the definitions speak of, and nothing may be removed for that.

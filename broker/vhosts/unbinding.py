@@ -17,7 +17,7 @@ from broker.vhosts.slices import Slices
 
 
 class Unbinding:
-    """That of one vhost. `delete(exchange)` deletes an exchange through the vhost's door."""
+    """That of one vhost. `delete(exchange)` deletes an exchange as the vhost does."""
 
     def __init__(
         self, bindings: Bindings, slices: Slices, delete: Callable[[BoundExchange], None]

@@ -18,6 +18,8 @@ PLAIN = {
     r"(?:knows|hears) of": "has, uses, gets",
     r"once in a while": "at intervals, off the hot path",
     r"does not check\b": "fails its checksum",
+    r"(?:any|every|all|same|'s) doors?\b|doors\b": "the listener, the protocol, the function",
+    r"house\b|rooms\b|(?:a|each|every|one) room\b": "the package, the module, the folder; rules",
     r"had theirs|has its say": "the sentence with its subject and verb",
 }
 """Expression -> what to write instead."""

@@ -25,7 +25,7 @@ EVENT = re.compile(rb'^\{"v":\d+,"kind":"(?:start|round|stop)",[^\n]*\}$', re.MU
 
 
 class Disk(Protocol):
-    """The part of the store's door to the file system that the feed uses."""
+    """The part of the store's access to the file system that the feed uses."""
 
     def append(self, path: str, data: bytes) -> None: ...
     def truncate(self, path: str, length: int) -> None: ...

@@ -16,7 +16,7 @@ from broker.store.directory import paths, steps
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ROOMS = ("usage", "reports")
+FOLDERS = ("usage", "reports")
 """Directories of others' files that the broker keeps."""
 
 WORK = "run"
@@ -40,19 +40,19 @@ async def files_carry(request: Request[FilesCarry]) -> Any:
 
 def _checked(directory: Path, step: Step) -> Step:
     """The step with whole paths. Raises RequestError for one that leads elsewhere."""
-    target = _within(directory, step.target, ROOMS)
+    target = _within(directory, step.target, FOLDERS)
     if isinstance(step, Bring):
         return Bring(_within(directory, step.source, (WORK,)), target)
     if isinstance(step, Link):
-        return Link(_within(directory, step.source, ROOMS), target)
+        return Link(_within(directory, step.source, FOLDERS), target)
     return Write(target, step.data) if isinstance(step, Write) else Remove(target)
 
 
-def _within(directory: Path, path: str, rooms: Iterable[str]) -> str:
+def _within(directory: Path, path: str, folders: Iterable[str]) -> str:
     parts = path.split("/")
-    allowed = len(parts) > 1 and parts[0] in rooms and not {"", ".", ".."} & set(parts)
+    allowed = len(parts) > 1 and parts[0] in folders and not {"", ".", ".."} & set(parts)
     if not allowed or "\0" in path:
-        raise bad_request(f"{path[:200]!r} is no path below {' or '.join(rooms)}/")
+        raise bad_request(f"{path[:200]!r} is no path below {' or '.join(folders)}/")
     if parts[0] != WORK and paths.row_of(path).kind != "replicated":
         raise bad_request(f"{path[:200]!r} is not for the broker to write")
     return f"{directory}/{path}"

@@ -276,23 +276,23 @@ def _latencies(broker: Broker) -> Iterator[str]:
 
 def _attempts(broker: Broker) -> Iterator[str]:
     counted: dict[str, list[int]] = {}
-    for (door, _, _, ok), count in broker.access.attempts.items():
-        counted.setdefault(door, [0, 0])[ok] += count
-    doors = [
-        ("amqp091" if door == "amqp" else door, failed, succeeded)
-        for door, (failed, succeeded) in counted.items()
+    for (protocol, _, _, ok), count in broker.access.attempts.items():
+        counted.setdefault(protocol, [0, 0])[ok] += count
+    protocols = [
+        ("amqp091" if protocol == "amqp" else protocol, failed, succeeded)
+        for protocol, (failed, succeeded) in counted.items()
     ]
     yield head("auth_attempts_total", "counter", "Total number of authorization attempts")
-    for door, failed, succeeded in doors:
-        yield line("auth_attempts_total", failed + succeeded, {"protocol": door})
+    for protocol, failed, succeeded in protocols:
+        yield line("auth_attempts_total", failed + succeeded, {"protocol": protocol})
     text = "Total number of successful authentication attempts"
     yield head("auth_attempts_succeeded_total", "counter", text)
-    for door, _, succeeded in doors:
-        yield line("auth_attempts_succeeded_total", succeeded, {"protocol": door})
+    for protocol, _, succeeded in protocols:
+        yield line("auth_attempts_succeeded_total", succeeded, {"protocol": protocol})
     text = "Total number of failed authentication attempts"
     yield head("auth_attempts_failed_total", "counter", text)
-    for door, failed, _ in doors:
-        yield line("auth_attempts_failed_total", failed, {"protocol": door})
+    for protocol, failed, _ in protocols:
+        yield line("auth_attempts_failed_total", failed, {"protocol": protocol})
 
 
 def _uptime_s(broker: Broker) -> float:

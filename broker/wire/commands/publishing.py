@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_target(rights: Any, vhost: Any, name: str, routing_key: str) -> Any:
-    """The exchange that a publish by any door names. Raises AccessRefused or NotFound."""
+    """The exchange that a publish of any protocol names. Raises AccessRefused or NotFound."""
     rights.check("write", "exchange", name)
     exchange = vhost.exchange(name)
     if exchange.internal:
@@ -37,9 +37,9 @@ def check_properties(
     found: dict[str, Any],
     keys_max: int,
 ) -> list[str]:
-    """Checks what RabbitMQ checks of the properties of a publish by any door. Returns its routing
-    keys: its own, which `check_target` has let pass, and those of CC and BCC, `keys_max` at most.
-    Raises PreconditionFailed, or AccessRefused for one of these."""
+    """Checks what RabbitMQ checks of the properties of a publish of any protocol. Returns its
+    routing keys: its own, which `check_target` has let pass, and those of CC and BCC, `keys_max` at
+    most. Raises PreconditionFailed, or AccessRefused for one of these."""
     expiration = found.get("expiration")
     if expiration is not None:
         if not re.fullmatch(r"-?\d+", expiration, re.ASCII):

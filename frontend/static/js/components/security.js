@@ -13,7 +13,7 @@ function makePolicy() {
 // What the pages use of htmx.
 const POWERED = "[hx-get], [hx-post]";
 
-globalThis.htmx.registerExtension("house-security", {
+globalThis.htmx.registerExtension("leveret-security", {
   init(api) {
     api.initSecurity(makePolicy(), refuse, refuse);
   },
