@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -24,6 +25,8 @@ class FailingS3:
         self.requests: list[tuple[str, str]] = []
         self.released = threading.Event()
         """Set: slow answers come at once."""
+        self.delay = 0.0
+        """Seconds that each answer takes besides."""
         self._server: Any = None
         self.port = 0
 
@@ -47,6 +50,7 @@ class FailingS3:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         self.requests.append((method, path))
         is_segment = path.count("/") > 4
+        time.sleep(self.delay)
         if self.fault == "slow" and is_segment:
             self.released.wait(30)
         elif self.fault == "denies" and is_segment:

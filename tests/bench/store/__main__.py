@@ -13,7 +13,16 @@ from pathlib import Path
 
 from tests.bench import report
 from tests.bench.generator import GeneratorFailed
-from tests.bench.store import bodies, collecting, confirms, index, key_index, queues, restarts
+from tests.bench.store import (
+    bodies,
+    cold_reading,
+    collecting,
+    confirms,
+    index,
+    key_index,
+    queues,
+    restarts,
+)
 from tests.bench.store.frame import Bench, Row
 
 ROWS: tuple[Row, ...] = (
@@ -23,6 +32,7 @@ ROWS: tuple[Row, ...] = (
     *collecting.ROWS,
     *index.ROWS,
     *key_index.ROWS,
+    *cold_reading.ROWS,
     *confirms.ROWS,
 )
 

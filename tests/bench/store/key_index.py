@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import time
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +15,9 @@ from broker.store.keys.rows import Hit
 from broker.store.keys.searching import IN_FLIGHT, Answer, Key, Message, Search, Wanted
 from broker.store.keys.series import Series
 from broker.store.keys.unsealed import Unsealed
+from tests.bench import processes
 from tests.bench.store.frame import Bench, Figure, Row
+from tests.store.directory_blobs import DirectoryBlobs
 from tests.store.key_series import NAME, Model, with_objects
 from tests.tiers.indexed import Indexed
 
@@ -143,7 +147,7 @@ def search(series: Series, value: bytes, most: int) -> Answer:
 
 
 def requests(bench: Bench) -> Iterator[Figure]:
-    """T-H3 and, by a directory instead of a server, T-H4."""
+    """T-H3."""
     files, capacity = 200, 256
     directory = bench.base / "requests"
     directory.mkdir()
@@ -184,6 +188,83 @@ def requests(bench: Bench) -> Iterator[Figure]:
     )
 
 
+def many_items(bench: Bench) -> Iterator[Figure]:
+    """T-H4: files of their full size. `--full` is 52 million messages in 200 of them."""
+    files = bench.sized(3, 20, 200)
+    items = files * CAPACITY
+    directory = bench.base / "items"
+    directory.mkdir()
+    blobs = DirectoryBlobs(str(directory / "objects"))
+    series = Series(str(directory / "index"), CAPACITY, blobs=blobs)
+    series.recover()
+    before = processes.resident_bytes([os.getpid()])
+    began = time.perf_counter()
+    for number in range(0, items, CAPACITY):
+        _fill(series, range(number, number + CAPACITY))
+        sealed = series.next_upload(0)
+        assert sealed is not None
+        name, etag = blobs.put(sealed.head.number, disk.read(sealed.path))
+        series.uploaded(sealed.head.number, name, etag)
+    took = time.perf_counter() - began
+    yield Figure(f"{items:,} items into {files} files, put there by Python", f"{took:.0f} s")
+    grown = processes.resident_bytes([os.getpid()]) - before
+    most = (32 << 20) + files * 8192
+    yield Figure(
+        "memory that all these files take, the open one included",
+        f"{grown / 2**20:.1f} MiB",
+        f"<= {most / 2**20:.1f} MiB",
+        "",
+        grown <= most,
+    )
+    yield from _asked(series, files, items)
+    series.close()
+
+
+def _fill(series: Series, numbers: range) -> None:
+    """A whole file of messages, whose key is their number, put in order."""
+    file = series.current()
+    row = file.stream(1, (1 + numbers.start // CAPACITY, 8))
+    for number in numbers:
+        place = 1 + number // CAPACITY, number % CAPACITY
+        file.put(hash_of(file.secret, NAME, b"%d" % number), row, *place, 100, number)
+    file.pass_by(row, 1 + numbers.start // CAPACITY, CAPACITY, numbers[-1])
+    series.seal()
+    while series.compact_next():
+        pass
+
+
+def _asked(series: Series, files: int, items: int) -> Iterator[Figure]:
+    """What a thousand searches for keys that are there, and for others, ask the store."""
+    chance = random.Random(1)
+
+    def asked(number: int) -> Answer:
+        def verify(hits: Sequence[Hit]) -> list[Message | None]:
+            places = ((hit.segment - 1) * CAPACITY + hit.position for hit in hits)
+            return [Message(0, 1, at, 1, at) if at == number else None for at in places]
+
+        key = Key(NAME, b"%d" % number)
+        return Search(series, key, Wanted(-ALWAYS, ALWAYS, 10), verify).run()
+
+    for name, numbers, most in (
+        ("a key in one", [chance.randrange(items) for _ in range(1000)], 2.0),
+        ("an absent key in", [items + chance.randrange(items) for _ in range(1000)], files / 200),
+    ):
+        began = time.perf_counter()
+        answers = [asked(number) for number in numbers]
+        took = (time.perf_counter() - began) / len(answers)
+        expected = int(numbers[0] < items)
+        if any(len(each.messages) != expected for each in answers):
+            raise RuntimeError(f"{name}: not every search found {expected} messages")
+        gets = sum(each.fetched for each in answers) / len(answers)
+        yield Figure(
+            f"GETs for {name} of {files} files, {items:,} items; {took * 1000:.1f} ms",
+            f"{gets:.3f}",
+            f"<= {most:g}",
+            f"search of all files: {files}",
+            gets <= most,
+        )
+
+
 def recovery(bench: Bench) -> Iterator[Figure]:
     """T-H5; the kills at each step are tests (`tests/store/test_key_index_damage.py`)."""
     files = bench.sized(200, 4000)
@@ -204,5 +285,6 @@ ROWS = (
     Row("T-H1", "an index is written behind its stream", writing),
     Row("T-H2", "a key is found with one read of a compacted file", compaction),
     Row("T-H3", "a search asks the store only for what it needs, and ends early", requests),
+    Row("T-H4", "200 files of 262,144 items each are no dearer than a few", many_items),
     Row("T-H5", "a start looks at the heads of the files only", recovery),
 )
