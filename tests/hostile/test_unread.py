@@ -6,6 +6,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -47,8 +48,8 @@ def test_returns_that_are_not_read_stop_the_reading(broker: Appliance) -> None:
         client.socket.close()
 
 
-def test_who_reads_again_gets_every_return(broker: Appliance) -> None:
-    client = opened(broker)
+def test_who_reads_again_gets_every_return(shared_broker: Appliance) -> None:
+    client = opened(shared_broker)
     data = raw.publish(1, "", "nowhere", BODY, mandatory=True)
 
     def send() -> None:
@@ -79,8 +80,14 @@ def test_a_client_that_takes_nothing_is_cut_off(make_broker: Make) -> None:
     assert poll.poll(30_000), "the connection stands"
 
 
-def test_of_an_answer_that_is_not_read_the_kernel_takes_little(make_leveret: Make) -> None:
-    leveret = make_leveret(http_send_buffer=64 * 1024)
+@pytest.fixture(scope="module")
+def leveret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
+    appliance = Appliance("serve", tmp_path_factory.mktemp("unread"), http_send_buffer=64 * 1024)
+    yield appliance.start()
+    appliance.close()
+
+
+def test_of_an_answer_that_is_not_read_the_kernel_takes_little(leveret: Appliance) -> None:
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", leveret.http_port))
@@ -95,8 +102,7 @@ def test_of_an_answer_that_is_not_read_the_kernel_takes_little(make_leveret: Mak
         assert held <= 2 * 64 * 1024
 
 
-def test_who_reads_a_long_list_gets_all_of_it(make_leveret: Make) -> None:
-    leveret = make_leveret(http_send_buffer=64 * 1024)
+def test_who_reads_a_long_list_gets_all_of_it(leveret: Appliance) -> None:
     api = f"http://127.0.0.1:{leveret.http_port}/api"
     names = [f"queue {number}" for number in range(1500)]
     queues = [{"name": name, "vhost": "/", "durable": True} for name in names]
