@@ -58,6 +58,8 @@ class MadeUpJob:
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
 
+    is_kept = False
+
     async def run(self, _: object, __: object, tell: Callable[[Progress], None]) -> Outcome:
         self.disk.full = True
         tell(Progress(step="computing"))
