@@ -30,7 +30,7 @@ class News:
         self._gone.pop(key, None)
 
     def ended(self, *key: str) -> None:
-        """A thing is not there any more."""
+        """A thing was removed."""
         self._tell(key)
         self._gone[key] = None
         if len(self._gone) > GONE_KEPT:

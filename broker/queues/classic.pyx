@@ -591,7 +591,7 @@ cdef class ClassicQueue(DeclaredQueue):
         return 0
 
     cdef int settle_lean(self, Place* place, bint acked) except -1:
-        """A delivery of lean mode ends; the bytes of its body are not known any more."""
+        """A delivery of lean mode ends; the size of its body was not kept."""
         if clock.now_ms > self.backlog.noted_at:
             self.note_held(self.now())
         if acked:

@@ -191,7 +191,7 @@ class Broker(SignIn):
             self.certificates.load(config)
         except CertificateError as error:
             raise StartError(str(error), os.EX_CONFIG) from None
-        # What a killed predecessor said of its addresses is not true any more.
+        # A process that was killed left its addresses in the file; they are no longer valid.
         self.service.listeners.unsay_where()
         try:
             self.persister.open_root()
@@ -398,7 +398,7 @@ class Broker(SignIn):
             with contextlib.suppress(OSError):
                 data_directory.note_failed_sync(str(self.config.data_dir), text)
         self.exit_status = EXIT_SYNC_FAILED
-        # Memory may not match the disk any more: no more words to clients, no clean stop.
+        # Memory may differ from the disk: clients get no further frames, and nothing is written.
         logging.shutdown()
         os._exit(EXIT_SYNC_FAILED)
 

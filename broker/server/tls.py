@@ -106,7 +106,7 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _decipher(self, nbytes: int) -> None:
         if self._closing:
-            # After our goodbye nothing is deciphered any more.
+            # After close_notify was sent, nothing is deciphered.
             if self._shaken:
                 self._inner.discard(nbytes)
             return

@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""One look at many objects: which of them changed since the last look, and what all hold together.
+"""Samples many objects: which of them changed since the last sample, and what all hold together.
 
 Objects are read in C and compared with the newest row of their gauge. An object without traffic
-costs that comparison, and one that never had any costs a look at zeros. No Python object is made
-for either. Nothing is added on a message's way: the counters are there anyway.
+costs that comparison, and one that never had any costs a comparison of zeros. No Python object is
+made for either. Nothing is added on a message's way: the counters are there anyway.
 """
 
 from libc.stdint cimport int64_t, uint64_t

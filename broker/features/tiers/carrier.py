@@ -42,7 +42,7 @@ class Carrier:
         self._send = send
 
     def disconnect(self) -> None:
-        """It is not any more: what it did of its tasks is not known."""
+        """The process is disconnected: which of its tasks it carried out is unknown."""
         self._send = None
         waiting, self._waiting = self._waiting, {}
         for id, done in waiting.items():
