@@ -79,7 +79,7 @@ def test_it_runs_a_report_and_shows_progress_and_result(appliance: Appliance, pa
         expect(status).not_to_have_text(before, timeout=RUN_MS)
         expect(status).to_contain_text(STARTING, timeout=RUN_MS)
     expect(status.get_by_role("button", name="Run now")).to_be_visible(timeout=RUN_MS)
-    # What stands on the page in between is in the record; tests/web/test_report_status.py reads it.
+    # What stands on the page in between is in the record; tests/reports/test_status.py reads it.
     progress = api(appliance).get("/reports/queue-usage").json()["last"]["progress"]
     assert progress["stages"] > 0 and progress["rows_read"] > 0
     expect(page.locator(".u-over")).to_have_count(2)

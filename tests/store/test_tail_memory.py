@@ -24,7 +24,7 @@ def test_a_tail_keeps_its_records_while_it_grows_and_its_memory_is_used_again(
         for body in bodies:
             driven.publish(body)
         if round_number:
-            assert count_spares() == before - 1
+            assert count_spares() < before
         takers = [driven.take() for _ in bodies]
         assert [taker.body for taker in takers] == bodies
         driven.sync()
