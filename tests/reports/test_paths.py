@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -34,7 +35,9 @@ SEGMENT = 2000
 
 def found(data_dir: Path) -> dict[str, str]:
     """The files of a data directory, by their path: the pattern of their row."""
-    names = [str(path.relative_to(data_dir)) for path in data_dir.rglob("*") if not path.is_dir()]
+    # os.walk passes over directories that go while it walks, as Spark's do; Path.rglob does not.
+    below = [Path(parent, name) for parent, _, files in os.walk(data_dir) for name in files]
+    names = [str(path.relative_to(data_dir)) for path in below]
     return {name: paths.row_of(name).pattern for name in names}
 
 

@@ -144,7 +144,9 @@ def look(whole: Whole, begun: float, rest: float) -> Quiet:
             break
     time.sleep(rest)
     data = whole.appliance.data_dir
-    names = [path.relative_to(data).parts[0] for path in data.rglob("*") if path.is_file()]
+    # Not Path.rglob, which fails where a directory goes meanwhile, as those of a report do.
+    below = [Path(parent, name) for parent, _, files in os.walk(data) for name in files]
+    names = [path.relative_to(data).parts[0] for path in below if path.is_file()]
     return Quiet(
         time.monotonic() - begun,
         whole.starts,
