@@ -17,7 +17,7 @@ from broker.queues.declared cimport DeclaredQueue, Levels
 from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX, thousandths
 from broker.stats.scan cimport count_channel, read_queue
-from broker.stats.trouble cimport word_of, word_of_consumer
+from broker.stats.trouble cimport MESSAGES_MOST, order_of, word_of, word_of_consumer
 
 from broker.stats.gauges import KINDS
 
@@ -30,9 +30,6 @@ cdef enum:
     DELIVERIES = 2000
     MESSAGES_RATE = 2001
     IDLE_SINCE = 2002
-
-# More than a queue holds: words of trouble weigh more than messages.
-cdef double MESSAGES_MOST = <double> (<int64_t> 1 << 44)
 
 _COLUMNS = {
     "messages": MESSAGES,
@@ -235,7 +232,7 @@ def by_trouble(list queues, dict ranks, int64_t now, double stuck_after, Py_ssiz
         queue = <DeclaredQueue> queues[place]
         queue.levels(&held)
         word = word_of(queue, <Gauge> queue.gauge, &held, now, stuck_after)
-        places[place] = <double> ranks[word] * MESSAGES_MOST - held.ready - held.unacked
+        places[place] = order_of(<double> ranks[word], &held)
 
 
 def consumers_by_trouble(list consumers, dict ranks, int64_t now, double stuck_after,

@@ -1,4 +1,3 @@
-from collections.abc import Container
 from typing import Any
 
 from broker.stats.gauge import Gauge
@@ -10,10 +9,11 @@ def of_queue(queue: Any, gauge: Gauge | None, now: int, stuck_after: float) -> s
 def of_consumer(consumer: Any, gauge: Gauge | None, now: int, stuck_after: float) -> str: ...
 def having_word(
     queues: list[Any],
-    wanted: Container[str],
+    wanted: dict[str, int],
     start: int,
     stop: int,
     now: int,
     stuck_after: float,
+    keys: list[float],
 ) -> list[Any]: ...
 def limit_share(queue: Any) -> float | None: ...

@@ -22,6 +22,8 @@ NEAR_LIMIT = _NEAR_LIMIT
 GROWTH_MIN = _GROWTH_MIN
 """Messages a second; less is noise."""
 cdef double RATE_MIN = 0.0005    # less is shown as 0
+# More than a queue holds: words of trouble weigh more than messages.
+cdef double MESSAGES_MOST = <double> (<int64_t> 1 << 44)
 
 
 def of_queue(queue, Gauge gauge, int64_t now, double stuck_after) -> str:
@@ -32,9 +34,10 @@ def of_queue(queue, Gauge gauge, int64_t now, double stuck_after) -> str:
     return word_of(queue, gauge, &held, now, stuck_after)
 
 
-def having_word(list queues, wanted, Py_ssize_t start, Py_ssize_t stop, int64_t now,
-                double stuck_after) -> list:
-    """Those of `queues[start:stop]` that have one of the wanted words."""
+def having_word(list queues, dict wanted, Py_ssize_t start, Py_ssize_t stop, int64_t now,
+                double stuck_after, list keys) -> list:
+    """Those of `queues[start:stop]` that have one of the wanted words. Their keys of the order by
+    trouble, with the rank that `wanted` gives each word, are appended to `keys`."""
     cdef Levels held
     cdef Py_ssize_t place
     cdef DeclaredQueue queue
@@ -43,9 +46,16 @@ def having_word(list queues, wanted, Py_ssize_t start, Py_ssize_t stop, int64_t 
         look_ahead(queues, place)
         queue = <DeclaredQueue> queues[place]
         queue.levels(&held)
-        if word_of(queue, <Gauge> queue.gauge, &held, now, stuck_after) in wanted:
+        rank = wanted.get(word_of(queue, <Gauge> queue.gauge, &held, now, stuck_after))
+        if rank is not None:
             found.append(queue)
+            keys.append(order_of(<double> rank, &held))
     return found
+
+
+cdef double order_of(double rank, const Levels* held) noexcept:
+    """The number that orders by trouble: the lowest rank comes first, then the most messages."""
+    return rank * MESSAGES_MOST - held.ready - held.unacked
 
 
 def of_consumer(consumer, Gauge gauge, int64_t now, double stuck_after) -> str:

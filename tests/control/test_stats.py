@@ -337,6 +337,11 @@ async def test_it_finds_the_word_of_trouble(
     ]
     troubled = await client.call("list", noun="queues", state="trouble")
     assert troubled["filtered_count"] == 4
+    asked = {"noun": "queues", "state": "trouble", "sort": "trouble", "columns": ["name"]}
+    troubled = await client.call("list", **asked, page=1, page_size=3)
+    assert [row["name"] for row in troubled["items"]] == ["served not", "stuck", "full"]
+    troubled = await client.call("list", **asked, sort_reverse=True)
+    assert [row["name"] for row in troubled["items"]] == ["growing", "full", "stuck", "served not"]
     overview = await client.call("overview")
     assert [problem["name"] for problem in overview["problems"]] == [
         "growing",

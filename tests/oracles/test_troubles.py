@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from broker.queues.limits import Limits
 from broker.stats import Gauge
+from broker.stats.ordering import by_trouble
 from broker.stats.trouble import having_word, limit_share, of_queue
 from tests.oracles import troubles
 from tests.sampled import SampledQueue
@@ -54,5 +56,10 @@ def test_it_is_the_word_of_the_slow_one(found: list[Any]) -> None:
     assert [of_queue(one, one.gauge, NOW, STUCK_AFTER) for one in found] == expected
     for word in {*expected, "stuck"}:
         having = [one for one, its in zip(found, expected, strict=True) if its == word]
-        assert having_word(found, {word}, 0, len(found) + 1, NOW, STUCK_AFTER) == having
+        keys: list[float] = []
+        chosen = having_word(found, {word: 3}, 0, len(found) + 1, NOW, STUCK_AFTER, keys)
+        assert chosen == having
+        in_order = array("d", bytes(8 * len(having)))
+        by_trouble(having, {word: 3}, NOW, STUCK_AFTER, 0, len(having), in_order)
+        assert keys == list(in_order)
     assert [limit_share(one) for one in found] == [troubles.limit_share(one) for one in found]
