@@ -7,7 +7,8 @@ from ninja import Query, Router, Schema
 
 from api.ask import ask, done, given, put_answer
 from api.identity import ADMINISTRATOR, BasicOrSession
-from api.listing import ListQuery, row, rows
+from api.listing import ListQuery, SampleQuery, row, rows
+from api.nodes import get_node
 from api.shapes import Number, Text
 from management.broker_client import BrokerError
 
@@ -141,18 +142,21 @@ async def hash_password_in_body(request: HttpRequest, body: Password) -> Any:
 @router.get("/auth/attempts/{seg:node}", auth=BasicOrSession())
 async def auth_attempts(request: HttpRequest, node: str) -> Any:
     """Logins counted by protocol."""
+    await get_node(request, node, SampleQuery())
     return await ask(request, "auth.attempts")
 
 
 @router.get("/auth/attempts/{seg:node}/source", auth=BasicOrSession())
 async def auth_attempts_by_source(request: HttpRequest, node: str) -> Any:
     """Logins counted by protocol, user and address."""
+    await get_node(request, node, SampleQuery())
     return await ask(request, "auth.attempts", by_source=True)
 
 
 @router.delete("/auth/attempts/{seg:node}", response={204: None})
 async def reset_auth_attempts(request: HttpRequest, node: str) -> HttpResponse:
     """Start the counts anew."""
+    await get_node(request, node, SampleQuery())
     await ask(request, "auth.attempts.reset")
     return done()
 

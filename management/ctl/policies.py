@@ -131,6 +131,7 @@ def _bridge(word: str, component: str, what: str) -> None:
     enter(
         Command(
             name=f"list_{word}",
+            also=("list_shovels",) if word == "shovel" else (),
             group="parameters",
             help=f"Lists {what}s of a virtual host.",
             examples=(f"list_{word}",),

@@ -4,6 +4,7 @@ The table is RabbitMQ's (its management plugin's rules, measured on 3.10 and 4.0
 """
 
 import re
+import socket
 
 import httpx
 import pytest
@@ -29,7 +30,7 @@ VALUES = {
     "kind": "q",
     "destination": QUEUE,
     "properties_key": "key",
-    "node": "node",
+    "node": f"leveret@{socket.gethostname()}",
     "port": "1",
     "protocol": "amqp",
     "within": "1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.api.conftest import path
+from tests.api.conftest import VHOST, path
 
 
 def name_of(api: httpx.Client) -> str:
@@ -39,6 +39,28 @@ def test_there_are_no_tables_of_erlang(api: httpx.Client, rest: tuple[str, ...])
 )
 def test_another_node_does_not_exist(api: httpx.Client, rest: tuple[str, ...]) -> None:
     assert api.get(path("nodes", "other@node", *rest)).status_code == 404
+
+
+@pytest.mark.parametrize("rest", [(), ("source",)])
+def test_logins_of_another_node_are_not_found(api: httpx.Client, rest: tuple[str, ...]) -> None:
+    for name, read, deleted in ((name_of(api), 200, 204), ("other@node", 404, 404)):
+        asked = path("auth", "attempts", name, *rest)
+        assert api.get(asked).status_code == read
+        assert api.delete(asked).status_code == deleted
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_a_queue_with_copies_tells_where_they_are(api: httpx.Client, kind: str) -> None:
+    queue = path("queues", VHOST, f"copies-{kind}")
+    api.put(queue, json={"durable": True, "arguments": {"x-queue-type": kind}})
+    row = api.get(queue).json()
+    if kind == "classic":
+        assert row.keys().isdisjoint({"leader", "members", "online"})
+    else:
+        assert row["leader"] == name_of(api)
+        assert row["members"] == row["online"] == [row["leader"]]
+    assert api.get(queue, params={"columns": "members"}).json().keys() <= {"members"}
+    assert api.delete(queue).status_code == 204
 
 
 def test_garbage_is_collected_on_request(api: httpx.Client) -> None:

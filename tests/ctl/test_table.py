@@ -74,7 +74,7 @@ OTHERS = """
     list_deprecated_features check_if_any_deprecated_features_are_used auth_attempts
     check_if_metadata_store_is_initialized check_if_metadata_store_is_initialized_with_data
     set_permissions_globally update_vhost_metadata enable_vhost_protection_from_deletion
-    disable_vhost_protection_from_deletion
+    disable_vhost_protection_from_deletion list_shovels
 """
 NAMES = {
     name

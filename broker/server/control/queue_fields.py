@@ -188,6 +188,14 @@ class QueueRows:
             return {}
         return {"user_who_performed_action": queue.declared_by}
 
+    def copies(self, queue: MessageQueue) -> dict[str, Any]:
+        """Where the copies of a queue of type quorum or stream are: monitoring compares the members
+        with those that are online."""
+        if queue.type == "classic":
+            return {}
+        node = self._view.broker.node_name
+        return {"leader": node, "members": [node], "online": [node]}
+
     def owner(self, queue: MessageQueue) -> dict[str, Any]:
         """The connection that an exclusive queue belongs to."""
         if queue.owner is None:
@@ -205,6 +213,7 @@ _GROUPS: dict[Callable[[QueueRows, Any], dict[str, Any]], frozenset[str]] = {
     QueueRows.idle: frozenset(("idle_since",)),
     QueueRows.counted: frozenset(("message_stats", *_FEATURE_FACTS)),
     QueueRows.maker: frozenset(("user_who_performed_action",)),
+    QueueRows.copies: frozenset(("leader", "members", "online")),
     QueueRows.owner: frozenset(("owner_pid_details",)),
 }
 """Parts of a row that are built at once, and the fields of each."""
