@@ -61,8 +61,19 @@ static uint32_t crc32c_by_instruction(uint32_t crc, const uint8_t *data, size_t 
         length -= 8;
     }
     crc = (uint32_t)wide;
-    while (length--) crc = _mm_crc32_u8(crc, *data++);
-    return crc;
+    if (length & 4) {
+        uint32_t word;
+        memcpy(&word, data, 4);
+        crc = _mm_crc32_u32(crc, word);
+        data += 4;
+    }
+    if (length & 2) {
+        uint16_t word;
+        memcpy(&word, data, 2);
+        crc = _mm_crc32_u16(crc, word);
+        data += 2;
+    }
+    return length & 1 ? _mm_crc32_u8(crc, *data) : crc;
 }
 static int crc32c_detect(void) { return __builtin_cpu_supports("sse4.2"); }
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
@@ -75,8 +86,19 @@ static uint32_t crc32c_by_instruction(uint32_t crc, const uint8_t *data, size_t 
         data += 8;
         length -= 8;
     }
-    while (length--) crc = __crc32cb(crc, *data++);
-    return crc;
+    if (length & 4) {
+        uint32_t word;
+        memcpy(&word, data, 4);
+        crc = __crc32cw(crc, word);
+        data += 4;
+    }
+    if (length & 2) {
+        uint16_t word;
+        memcpy(&word, data, 2);
+        crc = __crc32ch(crc, word);
+        data += 2;
+    }
+    return length & 1 ? __crc32cb(crc, *data) : crc;
 }
 static int crc32c_detect(void) { return 1; }
 #else

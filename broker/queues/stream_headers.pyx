@@ -166,7 +166,9 @@ cdef int note_values(Summary summary, const uint8_t* properties, uint32_t length
     cdef const uint8_t* part
     cdef const uint8_t* comma
     cdef const uint8_t* end
-    if not header(properties, length, b"x-stream-filter-value", 21, &found) or found.kind != b"S":
+    if (length < 2 or not load16(properties) & HEADERS
+            or not header(properties, length, b"x-stream-filter-value", 21, &found)
+            or found.kind != b"S"):
         summary.unfiltered += 1
         return 0
     summary.add_value(found.value, found.length)

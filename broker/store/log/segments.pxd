@@ -103,6 +103,7 @@ cdef class Segments:
     cdef bint extends            # files may get space ahead of their records
     cdef bint gives_back         # with the next round: the active segment's, too
     cdef bint has_surplus        # a sealed segment's file may have space ahead
+    cdef bint marks_flying       # the round in flight writes watermarks
     cdef Segment* head
     cdef Segment* active
     cdef Segment* last_found

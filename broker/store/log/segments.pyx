@@ -584,6 +584,7 @@ cdef class Segments:
             # ms.
             self.persister.note_written(segment.acks, segment.watermark == segment.watermark_flying)
             segment.watermark_flying = segment.watermark
+            self.marks_flying = True
             self.persister.bytes_written += op.length
         return 0
 
@@ -641,7 +642,8 @@ cdef class Segments:
         """A round is over. `keep`: consumers are there, and what they read next stays in memory."""
         cdef Block* block = self.first_block
         cdef Block* next_block
-        cdef Segment* segment = self.head
+        cdef Segment* segment = self.head if self.marks_flying else NULL
+        self.marks_flying = False
         while segment != NULL:
             if segment.watermark_flying > segment.watermark_safe:
                 segment.watermark_safe = segment.watermark_flying
