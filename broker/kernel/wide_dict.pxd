@@ -7,5 +7,10 @@ cdef class WideDict:
 
     cdef dict part_of(self, key)
     cdef size_t place(self, key) except? 0
+    cdef dict part_after(self, Py_ssize_t* at)
     cdef int shrink(self, dict part) except -1
     cdef int split(self, key) except -1
+
+
+cdef class Values:
+    cdef WideDict of

@@ -54,7 +54,7 @@ DEFAULTS = bounds_of(Config())
 
 NESTING_MAX = 32
 TABLE_VALUES_MAX = 65_536
-BODY_VALUES_MAX = 16_384
+BODY_VALUES_MAX = 8_192
 PATTERN_CHARACTERS_MAX = 4_096
 PATTERN_STEPS_MAX = 1_500
 PATTERN_MEMORY_MAX = 128 * 1024
@@ -197,8 +197,7 @@ FIXED = (
         "values in the body of a request over HTTP, definitions apart; a comma in a text, but"
         " not in a message's body or a parameter's value, counts as one",
         BODY_VALUES_MAX,
-        "they are taken in one turn of the loop, half a millisecond for each thousand; a frame of"
-        " AMQP holds no more",
+        "they are taken in one turn of the loop, half a millisecond for each thousand",
     ),
     Fixed(
         "characters in a pattern of a permission or a policy",

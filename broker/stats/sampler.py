@@ -19,6 +19,7 @@ from broker.stats.scan import Sums, finish, scan, watch
 from broker.stats.series import GLOBAL_TIERS, VHOST_TIERS, Series
 
 if TYPE_CHECKING:
+    from broker.kernel.wide_dict import WideDict
     from broker.queues.types import MessageQueue
     from broker.routing.exchange import BoundExchange
     from broker.wire.channel import Channel
@@ -33,7 +34,7 @@ class SampledVHost(Protocol):
     @property
     def incarnation(self) -> int: ...
     @property
-    def queues(self) -> Mapping[str, MessageQueue]: ...
+    def queues(self) -> WideDict[str, MessageQueue]: ...
     @property
     def exchanges(self) -> Mapping[str, BoundExchange]: ...
 

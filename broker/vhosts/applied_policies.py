@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from broker.kernel.contracts import Topology
 from broker.kernel.through import Through
+from broker.kernel.wide_dict import WideDict
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
 from broker.schema.errors import describe
@@ -35,7 +36,7 @@ class AppliedPolicies:
         vhost: str,
         policies: Policies,
         exchanges: Mapping[str, BoundExchange],
-        queues: Mapping[str, MessageQueue],
+        queues: WideDict[str, MessageQueue],
         topology: Topology,
         told: Told,
     ) -> None:

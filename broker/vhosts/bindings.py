@@ -35,7 +35,7 @@ class Bindings:
     def __init__(
         self,
         exchanges: Mapping[str, BoundExchange],
-        queues: Mapping[str, MessageQueue],
+        queues: WideDict[str, MessageQueue],
         memory: ArgumentMemory,
     ) -> None:
         self._exchanges = exchanges

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from broker.fields.codec import Malformed, Reader
@@ -97,7 +97,7 @@ def binding_of(method: str, change: dict[str, Any]) -> Binding:
 
 
 def snapshot(
-    exchanges: Collection[BoundExchange], queues: Collection[MessageQueue], bindings: Bindings
+    exchanges: Collection[BoundExchange], queues: Iterable[MessageQueue], bindings: Bindings
 ) -> Iterator[bytes]:
     """Entries that make up everything durable as it is now."""
     for exchange in exchanges:

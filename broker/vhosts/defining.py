@@ -18,6 +18,7 @@ from broker.fields.codec import octets
 from broker.kernel import clock
 from broker.kernel.contracts import Topology
 from broker.kernel.recording import Recorder
+from broker.kernel.wide_dict import WideDict
 from broker.queues import types as queue_types
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import Binding, BoundExchange
@@ -99,7 +100,7 @@ class DefiningVHost:
         self.directory = directory
         self.default_queue_type = default_queue_type
         self.exchanges: dict[str, BoundExchange] = {}
-        self.queues: dict[str, MessageQueue] = {}
+        self.queues: WideDict[str, MessageQueue] = WideDict()
         self.bodies = BodyStore(persister, f"{directory}/bodies", incarnation, body_settings)
         self.queue_limit: Callable[[], int | None] = lambda: None
         self.argument_memory = ArgumentMemory(name, bounds.arguments)
@@ -553,9 +554,10 @@ class DefiningVHost:
 
     def _delete_exclusive(self, owner: Any) -> Iterator[None]:
         try:
-            for name in list(owner.exclusive_queues):
+            # A list of 250,000 names takes a long turn to make, and more to be walked over.
+            while owner.exclusive_queues:
                 try:
-                    self._living_queue(name)
+                    self._living_queue(owner.exclusive_queues.pop())
                 except Exception:
                     log.exception("an exclusive queue of a connection that ended stays")
                 yield

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker.kernel import clock
+from broker.kernel.wide_dict import WideDict
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
 from broker.schema.message_history import HISTORY
@@ -18,7 +19,7 @@ class Routes:
     def __init__(
         self,
         exchanges: dict[str, BoundExchange],
-        queues: dict[str, MessageQueue],
+        queues: WideDict[str, MessageQueue],
         bindings: Bindings,
     ) -> None:
         self.exchanges = exchanges

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import tracemalloc
@@ -123,3 +124,14 @@ def test_patterns_are_found_and_removed_while_their_table_grows() -> None:
     for number, pattern in there.items():
         tree.remove(pattern, number)
     assert tree.is_empty
+
+
+def test_the_collector_walks_over_no_part_of_a_large_one() -> None:
+    """It counts objects, and a part is one with a thousand entries."""
+    wide: WideDict[int, Same] = WideDict()
+    for number in range(20_000):
+        wide[number] = Same()
+        wide.get(number)
+    parts = wide.each_part()
+    assert len(parts) > 8
+    assert not [part for part in parts if gc.is_tracked(part)]

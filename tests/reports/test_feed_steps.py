@@ -7,8 +7,8 @@ import weakref
 from itertools import pairwise
 from pathlib import Path
 
-from broker.features.usage.feed import LOOKS_PER_STEP
-from tests.reports.feeds import TEN, MadeUpBroker, MadeUpConnection, feed_of, run_round
+from broker.features.usage.feed import LINES_PER_STEP, LOOKS_PER_STEP
+from tests.reports.feeds import TEN, MadeUpBroker, MadeUpConnection, about, feed_of, run_round
 
 MINUTE = 60_000
 
@@ -45,3 +45,25 @@ def test_queues_that_end_during_a_round_are_let_go_of_in_steps(tmp_path: Path) -
         left.append(len(there))
     assert left[-1] == 0
     assert max(before - after for before, after in pairwise(left)) <= LOOKS_PER_STEP
+
+
+def test_lines_of_queues_that_were_deleted_are_let_go_of_as_they_are_written(
+    tmp_path: Path,
+) -> None:
+    """To free those of 100,000 queues at once is a turn of 20 ms."""
+    broker = MadeUpBroker()
+    feed, many = feed_of(broker, tmp_path), 1000
+    for number in range(many):
+        broker.queue(f"gone {number}").publish(1)
+    while broker.vhost.queues:
+        feed.queue_deleted(broker.vhost.queues.popitem()[1], TEN)
+    waiting = feed._waiting
+    left = [len(waiting)]
+    assert left[0] == many
+    for step in feed.tick(TEN + MINUTE) or ():
+        if step is not None:
+            step()
+        left.append(len(waiting))
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= LINES_PER_STEP
+    assert len(about(tmp_path, "queue")) == many

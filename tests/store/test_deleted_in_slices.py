@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -235,8 +236,19 @@ def test_exclusive_queues_of_a_connection_that_ended_are_gone_for_whoever_asks(
     mine, is_new = vhost.declare_queue(first, durable=True)
     assert is_new
     assert is_stepwise(go_on(inside, lambda: len(vhost.queues)))
-    assert vhost.queues == {first: mine}
+    assert list(vhost.queues.items()) == [(first, mine)]
     assert not owner.exclusive_queues
+
+
+def test_exclusive_queues_of_a_connection_that_ended_are_in_no_list(
+    inside: Inside, vhost: VHost
+) -> None:
+    """To make one of 250,000 names is a turn of 10 ms, and the garbage collector walks over it."""
+    owner = connection(vhost, *(f"q {number}" for number in range(MANY)))
+    vhost.delete_exclusive(owner)
+    assert len(owner.exclusive_queues) == len(vhost.queues) > MANY // 2
+    lists = [each for each in gc.get_objects() if type(each) is list and len(each) > 1]
+    assert not [each for each in lists if all(type(name) is str and "q " in name for name in each)]
 
 
 def test_a_vhost_killed_while_it_is_being_deleted_is_gone_at_the_next_start(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -125,7 +126,7 @@ class Feed(Feature):
         self._encoder = msgspec.json.Encoder()
         self._accounts = Accounts()
         self._sums: dict[Key, Sum] = {}
-        self._waiting: list[dict[str, Any]] = []
+        self._waiting: deque[dict[str, Any]] = deque()
         self._dropped = 0
         self._dropped_since = 0
         self._pending: Pending | None = None
@@ -300,10 +301,11 @@ class Feed(Feature):
         stands = is_last or now_ms - self._stood_ms >= STANDING_MS
         if stands:
             self._stood_ms = now_ms
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, deque()
         sums, self._sums = self._sums, {}
-        for start in range(0, len(waiting), LINES_PER_STEP):
-            yield waiting[start : start + LINES_PER_STEP]
+        while waiting:
+            # None is kept: to free 100,000 at once takes 20 ms.
+            yield [waiting.popleft() for _ in range(min(len(waiting), LINES_PER_STEP))]
         if self._dropped:
             log.error("usage feed: %d lines were dropped: too many in one round", self._dropped)
             gap = self._event("gap", self._dropped_since, now_ms)

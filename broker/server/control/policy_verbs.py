@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.access import BadSetting
 from broker.access.patterns import BadPattern, Pattern
+from broker.kernel.through import Through
 from broker.schema.control_schema import (
     OperatorPolicyDelete,
     OperatorPolicyPut,
@@ -120,10 +121,14 @@ async def policy_preview(request: Request[PolicyPreview]) -> Any:
     policy = Policy(args.vhost, "preview", args.pattern, {}, args.apply_to)
     pace = Pace()
     found: dict[str, Any] = {}
-    for owner, things in (("queue", vhost.queues), ("exchange", vhost.exchanges)):
+    all_things: tuple[tuple[str, Through[Any]], ...] = (
+        ("queue", Through(vhost.queues.values())),
+        ("exchange", Through(vhost.exchanges.values())),
+    )
+    for owner, things in all_things:
         count = 0
         names: list[str] = []
-        for thing in list(things.values()):
+        for thing in things:
             if thing.name and policy.fits(owner, thing.type) and pattern.matches(thing.name):
                 count += 1
                 if len(names) < _NAMES_SHOWN:

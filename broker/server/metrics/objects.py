@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.kernel.through import Through
@@ -17,8 +17,8 @@ from broker.server.metrics.sums import QUEUE_TYPES, REASONS
 from broker.stats.ended import counts_of
 
 if TYPE_CHECKING:
-    from broker.kernel.contracts import Exchange
     from broker.queues.types import MessageQueue
+    from broker.routing.exchange import BoundExchange
     from broker.server.app import Broker
 
 Labels = dict[str, str]
@@ -170,12 +170,12 @@ def _of_features(broker: Broker) -> Iterator[str]:
     """What add-ons count at queues and exchanges, in the words of their rows in the API."""
     found: dict[str, list[str]] = {}
     for vhost in list(broker.vhosts.values()):
-        objects: tuple[tuple[str, Mapping[str, MessageQueue | Exchange]], ...] = (
-            ("queue", vhost.queues),
-            ("exchange", vhost.exchanges),
+        objects: tuple[tuple[str, Through[MessageQueue] | Through[BoundExchange]], ...] = (
+            ("queue", Through(vhost.queues.values())),
+            ("exchange", Through(vhost.exchanges.values())),
         )
         for kind, things in objects:
-            for thing in list(things.values()):
+            for thing in things:
                 labels = {"vhost": vhost.name, kind: thing.name}
                 for feature in (getattr(thing, name, None) for name in ("holding", "duplicates")):
                     if feature is not None:
