@@ -92,7 +92,7 @@ class Driven:
 
     # -- the loop's part ---------------------------------------------------------------------------
 
-    def pump(self, done: Callable[[], bool], seconds: float = 20) -> None:
+    def pump(self, done: Callable[[], bool], seconds: float = 120) -> None:
         """Runs what the loop would until `done()`."""
         threads = {thread.event_fd: on_ready for thread, on_ready in self.persister.threads.items()}
         poll = select.poll()  # not `select`, which takes no descriptor above 1,023
