@@ -20,7 +20,7 @@ from broker.schema.times import Timestamp
 
 def is_there(module: str) -> bool:
     """Whether this broker has an add-on, by its module's name below `broker`. Nothing is imported:
-    the add-ons are floors above, and the web process knows this table, too."""
+    the add-ons lie in a layer above, and the web process imports this table, too."""
     package, _, name = module.rpartition(".")
     place = Path(__file__).parent.parent.joinpath(*package.split("."))
     return PathFinder.find_spec(name, [str(place)]) is not None

@@ -1,6 +1,6 @@
 """Reading and showing the values that a person writes: sizes, times, ports, lists, choices.
 
-Standard library only: the floor below everything reads its settings with it.
+Standard library only: what runs before any package is installed reads settings with it.
 """
 
 from __future__ import annotations

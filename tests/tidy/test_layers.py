@@ -1,7 +1,7 @@
-"""The house has floors, and imports go down only (ARCHITECTURE.md).
+"""The packages of the broker lie in layers, and imports go down only (ARCHITECTURE.md).
 
-A room imports from the floors below its own, never from a room beside it. What lies above the
-process border reaches the broker only over the control socket.
+A package imports from the layers below its own, never from another package of its own layer. The
+web app and the other processes reach the broker only over the control socket.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 
 from tests.tidy.sources import files, imports, module, relative
 
-# From the ground up. Rooms of one row do not import each other.
-FLOORS = (
+# From the lowest up. Packages of one row do not import each other.
+LAYERS = (
     ("broker.kernel", "broker.process", "broker.schema"),
     ("broker.settings",),
     ("broker.fields", "broker.serving", "broker.access", "broker.routing"),
@@ -29,9 +29,9 @@ FLOORS = (
     ("broker.features", "broker.definitions"),
     ("broker.server",),
 )
-ROOMS = tuple(room for rooms in FLOORS for room in rooms)
+PACKAGES = tuple(package for layer in LAYERS for package in layer)
 ABOVE = ("management", "api", "frontend")
-# What both sides of the process border know.
+# What the broker and the other processes both import.
 # A backup works on the data directory itself, also where no broker runs.
 COPIED = (
     "broker.settings.quantities",
@@ -84,48 +84,48 @@ MAY_IMPORT = {
 NEVER_IN_BROKER = ("django", "channels", "ninja", "pyspark", "management", "api", "frontend")
 
 
-def in_room(name: str, room: str) -> bool:
-    return name == room or name.startswith(room + ".")
+def is_in(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
 
 
-def room_of(name: str) -> str | None:
-    return next((room for room in ROOMS if in_room(name, room)), None)
+def package_of(name: str) -> str | None:
+    return next((package for package in PACKAGES if is_in(name, package)), None)
 
 
-def floor_of(room: str) -> int:
-    return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
+def layer_of(package: str) -> int:
+    return next(number for number, layer in enumerate(LAYERS) if package in layer)
 
 
 BROKER = files(".py", ".pyx", ".pxd", under=("broker",))
-UPSTAIRS = files(".py", under=ABOVE)
+OTHERS = files(".py", under=ABOVE)
 
 
 @pytest.mark.parametrize("path", BROKER, ids=relative)
-def test_it_lies_in_a_room(path: Path) -> None:
+def test_each_module_lies_in_a_package_of_a_layer(path: Path) -> None:
     name = module(path)
-    assert name in ("broker", "broker.store") or room_of(name) is not None, (
-        f"{name} is in no row of FLOORS; put it into a room"
+    assert name in ("broker", "broker.store") or package_of(name) is not None, (
+        f"{name} is in no row of LAYERS; put it into a package that is"
     )
 
 
-def test_it_imports_from_lower_floors_and_its_own_room_only() -> None:
+def test_imports_are_from_lower_layers_and_the_own_package_only() -> None:
     wrong = []
     for path in BROKER:
-        room = room_of(module(path))
+        package = package_of(module(path))
         for name, line in imports(path):
-            target = room_of(name)
-            if room is None or target is None or target == room:
+            target = package_of(name)
+            if package is None or target is None or target == package:
                 continue
-            if floor_of(target) >= floor_of(room):
+            if layer_of(target) >= layer_of(package):
                 wrong.append(f"{relative(path)}:{line} imports {name}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """At run time: imports for the type checker alone are left out."""
-    modules = {module(path) for path in (*BROKER, *UPSTAIRS)}
+    modules = {module(path) for path in (*BROKER, *OTHERS)}
     graph: dict[str, set[str]] = {name: set() for name in modules}
-    for path in (*BROKER, *UPSTAIRS):
+    for path in (*BROKER, *OTHERS):
         name = module(path)
         for imported, _ in imports(path, for_types=False):
             parts = imported.split(".")
@@ -138,7 +138,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
                 name,
             )
             # A package runs before its modules, whatever they import.
-            if not in_room(name, found):
+            if not is_in(name, found):
                 graph[name].add(found)
     try:
         graphlib.TopologicalSorter(graph).prepare()
@@ -152,7 +152,7 @@ def test_it_knows_no_event_loop_or_socket_below_the_server() -> None:
         for path in BROKER
         for name, line in imports(path)
         if not relative(path).startswith("broker/server/")
-        and any(in_room(name, word) for word in SERVER_ONLY)
+        and any(is_in(name, word) for word in SERVER_ONLY)
         and (relative(path), name.split(".")[0]) not in MAY_IMPORT
     ]
     assert not wrong, "\n".join(wrong)
@@ -163,7 +163,7 @@ def test_it_knows_nothing_of_the_web_in_the_broker() -> None:
         f"{relative(path)}:{line} imports {name}"
         for path in BROKER
         for name, line in imports(path)
-        if any(in_room(name, word) for word in NEVER_IN_BROKER)
+        if any(is_in(name, word) for word in NEVER_IN_BROKER)
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -171,12 +171,12 @@ def test_it_knows_nothing_of_the_web_in_the_broker() -> None:
 def test_it_reaches_the_broker_only_over_the_control_socket() -> None:
     wrong = [
         f"{relative(path)}:{line} imports {name}"
-        for path in UPSTAIRS
+        for path in OTHERS
         for name, line in imports(path)
-        if in_room(name, "broker")
+        if is_in(name, "broker")
         and name != "broker"
-        and not any(in_room(name, room) for room in SHARED)
-        and not any(in_room(name, room) for room in ON_FILES.get(module(path), ()))
+        and not any(is_in(name, package) for package in SHARED)
+        and not any(is_in(name, package) for package in ON_FILES.get(module(path), ()))
     ]
     assert not wrong, "\n".join(wrong)
 
