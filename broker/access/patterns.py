@@ -37,6 +37,10 @@ _NOT_FIRST = "^(?!"
 _LITERAL = re.compile(r"\^([A-Za-z0-9]+)(?![?*+{A-Za-z0-9])")
 
 
+# Most users have one of these: each name has it, also an empty one and one with line breaks.
+_FIND_ALL = frozenset({".*", "^.*", ".*$"})
+
+
 class BadPattern(ValueError):
     """The text is no regular expression that RE2 accepts. `is_foreign`: it uses what other engines
     have and RE2 lacks, such as lookaround."""
@@ -62,7 +66,7 @@ class Pattern:
     One that is stored already (`is_stored`) may take more memory than one that is set or sent.
     """
 
-    __slots__ = ("_excluded", "_prefix", "_search", "steps", "text")
+    __slots__ = ("_excluded", "_finds_all", "_prefix", "_search", "steps", "text")
 
     def __init__(self, text: str, *, is_stored: bool = True) -> None:
         self.text = text
@@ -73,6 +77,7 @@ class Pattern:
         self._excluded = excluded.search if excluded else None
         self._search = wanted.search
         self._prefix = _prefix(text)
+        self._finds_all = text in _FIND_ALL
 
     @classmethod
     def sent(cls, text: str) -> Pattern:
@@ -81,10 +86,12 @@ class Pattern:
         return _remembered(text)
 
     def matches(self, name: str) -> bool:
-        return self.matches_octets(octets_of(name))
+        return self._finds_all or self.matches_octets(octets_of(name))
 
     def matches_octets(self, octets: bytes) -> bool:
         """The same of a name in UTF-8: for who compares one with very many patterns."""
+        if self._finds_all:
+            return True
         if not octets.startswith(self._prefix):
             return False
         if self._excluded is not None and self._excluded(octets) is not None:

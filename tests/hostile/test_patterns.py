@@ -79,16 +79,16 @@ LITERALS = [
     "^q1", "^q12?", "^q12*", "^q1+", "^q1{2}", "^q1{0,1}2", "^q1|q2", "^(q1|q2)", "(?i)^Q1",
     "^q1(?i)A", "^", "^$", "^q1$", "q1", "^q", "^(?!q1)q", r"^q1\.a", "^q.1", "^[q]1", "^q1[ab]",
     r"^q\d", r"\^q1", "^^q1", "^q1.*", r"^q1\b", "(?m)^q1", "^Q1", r"^q1\Q|a\E", "^ü", "^qü",
-    "^(?:q1)",
+    "^(?:q1)", ".*", "^.*", ".*$", "^.*$", ".+",
 ]  # fmt: skip
 NAMES = [
     "", "q", "q1", "q12", "q11", "q122", "q2", "Q1", "q1a", "q1A", "q1.a", "a\nq1", "^q1", "q1|a",
-    "ü", "qü", "q1b", "aq1", "q1 ",
+    "ü", "qü", "q1b", "aq1", "q1 ", "\n", "a\nb\n",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", LITERALS)
-def test_a_look_at_the_beginning_of_a_name_changes_nothing(text: str) -> None:
+def test_what_is_compared_without_a_search_changes_nothing(text: str) -> None:
     pattern = Pattern.sent(text)
     by_re2 = re2.compile(text.replace("^(?!q1)q", "^(?:q[^1]|q$)"))
     assert [pattern.matches(name) for name in NAMES] == [
