@@ -82,10 +82,12 @@ class Plan:
         """Gives up all that refers back to the plan, a part a step; what came of it stays. Else it
         would be garbage in a circle, which a busy broker keeps for hours
         (`broker.process.garbage`)."""
-        while self._seen:
-            for _ in range(min(_AT_ONCE, len(self._seen))):
-                self._seen.popitem()
-            yield
+        for things in (self._seen, *self.topology.kept()):
+            take = things.popitem if isinstance(things, dict) else things.pop
+            while things:
+                for _ in range(min(_AT_ONCE, len(things))):
+                    take()
+                yield
         while self.steps:
             del self.steps[-_AT_ONCE:]
             yield

@@ -41,6 +41,10 @@ class Topology:
         """(kind, vhost, name) of what is in the document and left out."""
         self._new_queues: dict[str, int] = {}
 
+    def kept(self) -> tuple[dict[Any, Any] | set[Any], ...]:
+        """What it has an entry in for each object of the document."""
+        return self._exchanges, self._queues, self._left_out
+
     # -- exchanges ---------------------------------------------------------------------------------
 
     def exchange(self, row: Row) -> None:

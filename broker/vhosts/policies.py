@@ -12,6 +12,7 @@ steps.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -107,6 +108,11 @@ class _Compiled(NamedTuple):
     pattern: Pattern
 
 
+def _rank_of(compiled: _Compiled) -> tuple[int, str]:
+    """The lower, the earlier it is looked at."""
+    return -compiled.policy.priority, compiled.policy.name
+
+
 class Policies:
     """The policies and operator policies of all vhosts."""
 
@@ -164,21 +170,21 @@ class Policies:
         """Sets a policy; True if it is new. Raises BadSetting with RabbitMQ's text."""
         compiled = self.check(policy, operator=operator)
         records = self._records[operator]
-        created = (policy.vhost, policy.name) not in records
+        old = records.get((policy.vhost, policy.name))
+        created = old is None
         if created and self.how_many(policy.vhost, operator=operator) >= self.most:
             raise BadSetting(
                 f"vhost '{policy.vhost}' has {self.most} policies, and no more are allowed "
                 "(policies_max)"
             )
         records[policy.vhost, policy.name] = compiled
-        self._ranked = None
+        self._change_rank(operator, policy.vhost, old, compiled)
         self._save(operator)
         return created
 
     def delete(self, vhost: str, name: str, *, operator: bool = False) -> None:
         """Removes a policy. Raises KeyError if there is none."""
-        del self._records[operator][vhost, name]
-        self._ranked = None
+        self._change_rank(operator, vhost, self._records[operator].pop((vhost, name)))
         self._save(operator)
 
     def forget_vhost(self, vhost: str) -> None:
@@ -191,13 +197,30 @@ class Policies:
                 self._save(operator)
         self._ranked = None
 
+    def _change_rank(
+        self, operator: bool, vhost: str, old: _Compiled | None, *new: _Compiled
+    ) -> None:
+        """Puts a policy in the place of another: to rank thousands anew is a turn of 10 ms."""
+        if self._ranked is None:
+            return
+        row = self._ranked.setdefault((operator, vhost), [])
+        if old is not None:
+            del row[bisect_left(row, _rank_of(old), key=_rank_of)]
+            gone = id(old.policy)
+            for key in [key for key in self._in_force if gone in key]:
+                del self._in_force[key]
+        for compiled in new:
+            insort(row, compiled, key=_rank_of)
+        if not row:
+            del self._ranked[operator, vhost]
+
     def _rank(self) -> dict[tuple[bool, str], list[_Compiled]]:
         ranked: dict[tuple[bool, str], list[_Compiled]] = {}
         for operator, records in self._records.items():
             for compiled in records.values():
                 ranked.setdefault((operator, compiled.policy.vhost), []).append(compiled)
         for row in ranked.values():
-            row.sort(key=lambda each: (-each.policy.priority, each.policy.name))
+            row.sort(key=_rank_of)
         # What unchanged policies amount to stays the same object, so that their objects are left
         # alone.
         living = {

@@ -7,6 +7,7 @@ import gc
 import socket
 import struct
 import weakref
+from itertools import pairwise
 from types import SimpleNamespace
 
 from broker.definitions.document import Fault
@@ -62,3 +63,15 @@ def test_nothing_of_an_import_is_garbage_in_a_circle() -> None:
         assert kept() is None
     finally:
         gc.enable()
+
+
+def test_what_an_import_kept_of_each_object_is_given_up_in_steps() -> None:
+    """To free it at once after 100,000 queues is a turn of 20 ms."""
+    plan = Plan(SimpleNamespace(vhosts={}, access=SimpleNamespace(users={})))
+    queues, many = plan.topology._queues, 20_000
+    queues.update(("/", f"q{number}") for number in range(many))
+    left = [many]
+    for _ in plan.let_go():
+        left.append(len(queues))
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) < many / 10
