@@ -3,7 +3,8 @@
 An attack, each probe and the control run are processes of their own, so that none waits for another
 inside Python. The control run does nothing to the appliance: processes burn as much CPU as the
 attacker and each process of the appliance took, each at the niceness of the one it stands for, and
-send as many bytes to a sink, in the same time.
+send as many bytes to a sink, at the same times: an attack that is over in a second of its four is
+compared with one that takes the machine for a second.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ FORK = multiprocessing.get_context("fork")
 PROBE = "probe"
 """The user of the probes, and its password."""
 SHARE_SPUN_S = 0.001
+PACE_S = 0.05
 TELL_S = 120
 
 
@@ -139,23 +141,74 @@ def spent(appliance: Appliance) -> dict[str, float]:
     return {name: cpu_seconds(pid) + descended(pid) for name, pid in appliance.pids.items()}
 
 
+class Pace:
+    """Which share of something was spent by when, in equal steps of time; evenly if it is not
+    known."""
+
+    def __init__(self, totals: list[float]) -> None:
+        risen = [each - totals[0] for each in totals] if totals else []
+        whole = risen[-1] if risen else 0.0
+        self._shares = [each / whole for each in risen] if whole > 0 else [0.0, 1.0]
+
+    def at(self, part: float) -> float:
+        """The share that was spent after this part of the time."""
+        place = min(max(part, 0.0), 1.0) * (len(self._shares) - 1)
+        low = min(int(place), len(self._shares) - 2)
+        before, after = self._shares[low], self._shares[low + 1]
+        return before + (after - before) * (place - low)
+
+
+class Watch:
+    """Notes CPU of processes and bytes sent, so often that a control run can keep the pace."""
+
+    def __init__(self, pids: dict[str, int], sent: Any) -> None:
+        self._pids, self._sent = pids, sent
+        self._totals: dict[str, list[float]] = {name: [] for name in (*pids, "sent")}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._note_all, daemon=True)
+        self._thread.start()
+
+    def _note_all(self) -> None:
+        while not self._over.is_set():
+            for name, pid in self._pids.items():
+                self._totals[name].append(_cpu_clock(pid, self._totals[name]))
+            self._totals["sent"].append(float(self._sent.value))
+            self._over.wait(PACE_S)
+
+    def end(self) -> dict[str, Pace]:
+        self._over.set()
+        self._thread.join()
+        return {
+            name: Pace(totals if len(totals) > 1 else []) for name, totals in self._totals.items()
+        }
+
+
+def _cpu_clock(pid: int, before: list[float]) -> float:
+    """CPU seconds of a process; what it was when the process is over."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED, clock_getcpuclockid(3)
+    except OSError:
+        return before[-1] if before else 0.0
+
+
 def _burn(
-    pipe: Connection, cpu_s: float, wall_s: float, nice: int, address: Any, count: int
+    pipe: Connection, cpu: Burnt, wall_s: float, nice: int, address: Any, sent: Burnt
 ) -> None:
-    """Burns CPU and sends bytes, both evenly over the time."""
+    """Burns CPU and sends bytes, each at its pace."""
     with contextlib.suppress(PermissionError):  # where the caller's own is above it
         os.setpriority(os.PRIO_PROCESS, 0, nice)
-    peer = socket.create_connection(address) if count else None
-    sent, begun = 0, time.monotonic()
+    peer = socket.create_connection(address) if sent.total else None
+    done, begun = 0, time.monotonic()
     while (part := (time.monotonic() - begun) / wall_s) < 1 and not pipe.poll(0):
-        if peer is not None and sent < count * part:
+        is_behind = peer is not None and done < sent.by(part)
+        if peer is not None and is_behind:
             with contextlib.suppress(TimeoutError):
-                sent += peer.send(bytes(1 << 16))
-        if time.process_time() < cpu_s * part:
+                done += peer.send(bytes(1 << 16))
+        if time.process_time() < cpu.by(part):
             until = time.process_time() + SHARE_SPUN_S
             while time.process_time() < until:
                 pass
-        else:
+        elif not is_behind:
             time.sleep(SHARE_SPUN_S)
     pipe.send(time.process_time())
 
@@ -177,12 +230,14 @@ def control_run(cost: Cost) -> None:
         sink = Child(_sink, listener)
         address = listener.getsockname()
         own = os.getpriority(os.PRIO_PROCESS, 0)
-        burning = [Child(_burn, cost.attacker_s, cost.seconds, own, address, cost.sent)]
-        burning += [
-            Child(_burn, min(cpu, cost.seconds), cost.seconds, cost.nices[name], None, 0)
-            for name, cpu in cost.appliance_s.items()
-            if cpu > 0.01
-        ]
+        nothing = Burnt(0.0, cost.paces["sent"])
+        attacker = Burnt(cost.attacker_s, cost.paces["attacker"])
+        sent = Burnt(cost.sent, cost.paces["sent"])
+        burning = [Child(_burn, attacker, cost.seconds, own, address, sent)]
+        for name, cpu_s in cost.appliance_s.items():
+            if cpu_s > 0.01:
+                cpu = Burnt(min(cpu_s, cost.seconds), cost.paces[name])
+                burning.append(Child(_burn, cpu, cost.seconds, cost.nices[name], None, nothing))
         for child in burning:
             child.received(cost.seconds + TELL_S)
         for child in burning:
@@ -191,15 +246,27 @@ def control_run(cost: Cost) -> None:
 
 
 @dataclass(frozen=True)
+class Burnt:
+    """CPU seconds or bytes, and when they were spent."""
+
+    total: float
+    pace: Pace
+
+    def by(self, part: float) -> float:
+        return self.total * self.pace.at(part)
+
+
+@dataclass(frozen=True)
 class Cost:
     """Of one attack: its length, CPU of the attacker and of the appliance's processes (probes'
-    share taken off), their niceness, and the bytes that the attacker sent."""
+    share taken off), their niceness, the bytes that the attacker sent, and the pace of each."""
 
     seconds: float
     attacker_s: float
     appliance_s: dict[str, float]
     nices: dict[str, int]
     sent: int
+    paces: dict[str, Pace]
 
 
 @dataclass
@@ -228,7 +295,8 @@ class Row:
 class CountingSocket(socket.socket):
     """Counts what an attacker sends, and sends from an address of its own (a loopback one)."""
 
-    sent_bytes = 0
+    sent = FORK.RawValue("Q", 0)
+    """Bytes, for all processes."""
     source = "127.0.0.3"
 
     def connect(self, address: Any) -> None:
@@ -240,12 +308,12 @@ class CountingSocket(socket.socket):
 
     def send(self, data: Any, *args: Any) -> int:
         count = super().send(data, *args)
-        CountingSocket.sent_bytes += count
+        CountingSocket.sent.value += count
         return count
 
     def sendall(self, data: Any, *args: Any) -> None:
         super().sendall(data, *args)
-        CountingSocket.sent_bytes += memoryview(data).nbytes
+        CountingSocket.sent.value += memoryview(data).nbytes
 
 
 def _attack(pipe: Connection, attack: Callable[[], str]) -> None:
@@ -257,7 +325,7 @@ def _attack(pipe: Connection, attack: Callable[[], str]) -> None:
         text = f"WRONG: {type(error).__name__}: {error}"
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    pipe.send((text, cpu, CountingSocket.sent_bytes))
+    pipe.send((text, cpu, CountingSocket.sent.value))
     pipe.close()
     os._exit(0)  # its sockets close at once, whatever its threads do
 
@@ -287,11 +355,15 @@ class Measure:
         probes = Probes(self.appliance)
         self.meter.forget()
         cpu, begun = spent(self.appliance), time.monotonic()
+        CountingSocket.sent.value = 0
         child = Child(_attack, attack)
+        attacker_pid = child.process.pid
+        assert attacker_pid is not None
+        watch = Watch({**self.appliance.pids, "attacker": attacker_pid}, CountingSocket.sent)
         text, attacker_s, sent = child.received(timeout)
         child.process.join(TELL_S)
         self._settle(cpu)
-        seconds = time.monotonic() - begun
+        seconds, paces = time.monotonic() - begun, watch.end()
         now = spent(self.appliance)
         appliance_s = {one: now[one] - cpu[one] - self.idle.get(one, 0.0) * seconds for one in now}
         amqp, web = probes.end()
@@ -309,7 +381,7 @@ class Measure:
         nices = {
             one: os.getpriority(os.PRIO_PROCESS, pid) for one, pid in self.appliance.pids.items()
         }
-        cost = Cost(seconds, attacker_s, appliance_s, nices, sent)
+        cost = Cost(seconds, attacker_s, appliance_s, nices, sent, paces)
         probes = Probes(self.appliance)
         control_run(cost)
         controls = probes.end()
