@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -481,23 +480,3 @@ def test_it_has_a_page_that_names_every_key() -> None:
     ]
     table = page.split("|---|---|---|---|---|\n")[1].split("\n\n")[0]
     assert table.splitlines() == rows
-
-
-def test_one_of_many_policies_changes_and_the_others_keep_their_rank(
-    policies: Policies, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To rank 5,000 anew is a turn of 10 ms."""
-    chance = random.Random(11)
-    for number in range(40):
-        put(policies, f"p{number}", priority=chance.randrange(9))
-    assert policies.of("/", "queue", "q", "classic") is not None
-    monkeypatch.setattr(Policies, "_rank", None)
-    for _ in range(300):
-        name = f"p{chance.randrange(40)}"
-        if chance.random() < 0.6 and policies.get("/", name) is not None:
-            policies.delete("/", name)
-        else:
-            put(policies, name, priority=chance.randrange(9))
-        best = min(policies.all(), key=lambda each: (-each.priority, each.name), default=None)
-        found = policies.of("/", "queue", "q", "classic")
-        assert (found.policy if found else None) is best
