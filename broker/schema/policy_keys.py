@@ -334,10 +334,7 @@ def check(definition: Mapping[str, Any], *, operator: bool = False) -> None:
         raise BadDefinition(_unrecognised(unknown, definition, operator))
     for name, value in definition.items():
         row = KEYS[name]
-        wrong = (
-            fault(row.argument, value) is not None
-            or (name in AGES and not age_ms(value))
-        )
+        wrong = fault(row.argument, value) is not None or (name in AGES and not age_ms(value))
         if wrong:
             raise BadDefinition(f"{term(value)} is not a valid {row.wrong}")
         if name in LISTS_OF_KEYS:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from broker.access import Access, BadSetting, Parameter
+from broker.access.parameters import SHOVEL
 from broker.access.secrets import without_secrets
+from broker.server.app import Broker
 from broker.settings.files import SettingsError, SettingsFiles
 from tests.control.disks import MemoryDisk
 
@@ -34,6 +36,64 @@ def test_stored_parameters_survive_a_restart_beside_limits() -> None:
     access.parameters.delete("federation-upstream", "/", "fu1")
     access._files.flush()
     assert not list(access_on(disk).parameters.all())
+
+
+def test_a_change_of_one_parameter_works_on_that_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    parameters = access_on(disk).parameters
+    many = [Parameter(SHOVEL, "/", f"s{number}", shovel(number)) for number in range(50)]
+    for one in many:
+        parameters.put(one)
+    worked_on: list[Any] = []
+
+    def count(value: Any) -> bool:
+        worked_on.append(value)
+        return bool(without_secrets(value) is not value)
+
+    monkeypatch.setattr("broker.access.parameters.has_secrets", count)
+    changed: list[Any] = []
+    parameters.watchers.append(changed.append)
+    parameters.put(Parameter(SHOVEL, "/", "s7", shovel(99)))
+    parameters.pause("/", "s8", True)
+    parameters.delete(SHOVEL, "/", "s9")
+    parameters.put_global("colour", "amqp://u:secret@h")
+    parameters.put_vhost_limit("/", "max-queues", 3)
+    assert worked_on == [shovel(99), "amqp://u:secret@h"]
+    assert changed == [
+        (SHOVEL, "/", "s7"),
+        (SHOVEL, "/", "s8"),
+        (SHOVEL, "/", "s9"),
+        ("", "", "colour"),
+        ("vhost-limits", "/", "limits"),
+    ]
+    assert parameters.count("/") == 49
+    parameters._files.flush()
+    assert b"secret@" not in disk.files["/data/parameters.json"]
+    again = access_on(disk).parameters
+    assert list(again.all()) == list(parameters.all())
+    assert again.node == {"colour": "amqp://u:secret@h"}
+    assert again.count("/") == 49
+    parameters.forget_vhost("/")
+    assert changed[-1] is None
+    assert parameters.count("/") == 0
+
+
+async def test_a_shovel_that_is_deleted_while_shovels_are_listed_is_left_out(
+    broker: Broker,
+) -> None:
+    parameters, shovels = broker.access.parameters, broker.shovels
+    assert shovels is not None
+    for name in ("a", "b", "c"):
+        parameters.put(Parameter(SHOVEL, "/", name, shovel(1)))
+    rows = shovels.rows(lambda vhost, name: True)
+    names = [next(rows)["name"]]
+    parameters.delete(SHOVEL, "/", "b")
+    assert names + [row["name"] for row in rows] == ["a", "c"]
+    assert [row["name"] for row in shovels.rows(lambda vhost, name: name == "c")] == ["c"]
+
+
+def shovel(number: int) -> dict[str, Any]:
+    return {"src-uri": "amqp://", "src-queue": "a", "dest-uri": f"amqp://u:secret@h{number}"}
 
 
 def test_it_starts_with_no_parameters_file_that_is_wrong() -> None:

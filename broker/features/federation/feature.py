@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.access import BadSetting, Parameter
 from broker.access.behalf import on_behalf_of
+from broker.access.parameters import Key as ParameterKey
 from broker.access.parameters import check_parameter
 from broker.access.secrets import masked, without_secrets
 from broker.features.bridge_uris import AMQP, check_amqp, login_of, split, with_password
@@ -88,7 +89,7 @@ class Federation(Feature):
 
     def start(self, now_ms: int) -> None:
         self._appliance = self._host.identities.appliance
-        self._parameters_changed()
+        self._parameters_changed(None)
 
     # -- definitions -------------------------------------------------------------------------------
 
@@ -114,7 +115,9 @@ class Federation(Feature):
             value = {**value, "uri": given[0] if isinstance(value["uri"], str) else given}
         return Parameter(parameter.component, parameter.vhost, parameter.name, value, owner)
 
-    def _parameters_changed(self) -> None:
+    def _parameters_changed(self, key: ParameterKey | None) -> None:
+        if key is not None and key[0] not in ("", UPSTREAM, UPSTREAM_SET):
+            return
         parameters = self._host.access.parameters
         given = parameters.node.get("cluster_name")
         # Two appliances may have one host's name; the same cluster name only where it was set.

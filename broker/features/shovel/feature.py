@@ -14,6 +14,7 @@ from typing import Any
 from broker.access import Parameter
 from broker.access.behalf import on_behalf_of
 from broker.access.parameters import SHOVEL, check_parameter
+from broker.access.parameters import Key as ParameterKey
 from broker.access.sealing import UNREADABLE
 from broker.access.secrets import masked, without_secrets
 from broker.features.bridge_uris import login_of
@@ -55,7 +56,7 @@ class Shovels(Feature):
             lambda id: self.news.changed("test", id), lambda id: self.news.ended("test", id)
         )
         self._places = Places(host.files)
-        host.access.parameters.watchers.append(self._refresh)
+        host.access.parameters.watchers.append(self._changed)
 
     def start(self, now_ms: int) -> None:
         """Raises SettingsError."""
@@ -86,25 +87,36 @@ class Shovels(Feature):
         """What the files in URIs may be named."""
         return [each.partition("=")[0] for each in self._host.config.bridges_certificates]
 
+    def _changed(self, key: ParameterKey | None) -> None:
+        """Compares with what is stored: the parameter that changed, or all."""
+        if key is None:
+            self._refresh()
+        elif key[0] == SHOVEL:
+            self._compare(key[1:], self._host.access.parameters.get(*key))
+
     def _refresh(self) -> None:
-        """Compares with what is stored."""
         stored = {(row.vhost, row.name): row for row in self._host.access.parameters.shovels()}
-        for key in [key for key in self._all if key not in stored]:
-            del self._all[key]
-            self._places.forget(key)
-            self.news.ended("shovel", *key)
-        for key, row in stored.items():
-            known = self._all.get(key)
-            if known is None:
-                self._all[key] = Shovel(row, self._next())
-            elif (known.parameter.value, known.parameter.owner) != (row.value, row.owner):
-                known.parameter = row
-                known.begin(generation=self._next())
-            elif known.parameter.paused != row.paused:
-                known.parameter = row
-            else:
-                continue
-            self.news.changed("shovel", *key)
+        for key in [*stored, *(key for key in self._all if key not in stored)]:
+            self._compare(key, stored.get(key))
+
+    def _compare(self, key: Key, row: Parameter | None) -> None:
+        known = self._all.get(key)
+        if row is None:
+            if known is not None:
+                del self._all[key]
+                self._places.forget(key)
+                self.news.ended("shovel", *key)
+            return
+        if known is None:
+            self._all[key] = Shovel(row, self._next())
+        elif (known.parameter.value, known.parameter.owner) != (row.value, row.owner):
+            known.parameter = row
+            known.begin(generation=self._next())
+        elif known.parameter.paused != row.paused:
+            known.parameter = row
+        else:
+            return
+        self.news.changed("shovel", *key)
 
     def _next(self) -> int:
         self._generation += 1
@@ -125,10 +137,12 @@ class Shovels(Feature):
         for (vhost, name), shovel in self._all.items():
             yield {"vhost": vhost, "shovel": name}, shovel.report.state, shovel.counts
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """What is shown of each, by vhost and name."""
-        for key in sorted(self._all):
-            yield self.row(self._all[key])
+    def rows(self, fits: Callable[[str, str], bool]) -> Iterator[dict[str, Any]]:
+        """What is shown of each whose vhost and name fit, by these."""
+        for key in sorted(key for key in self._all if fits(*key)):
+            shovel = self._all.get(key)
+            if shovel is not None:  # not deleted while the rows before it were made
+                yield self.row(shovel)
 
     def row(self, shovel: Shovel) -> dict[str, Any]:
         """RabbitMQ's keys with those of LavinMQ and our own; no secrets."""

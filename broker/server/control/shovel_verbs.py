@@ -45,13 +45,15 @@ async def shovel_list(request: Request[ShovelList]) -> Any:
         raise not_authorised("Not monitor user")
     if args.vhost is not None:
         caller.vhost(args.vhost)
-    return await encode_rows(
-        row
-        for row in _shovels(request).rows()
-        if caller.sight.of_vhost(row["vhost"])
-        and (args.vhost is None or row["vhost"] == args.vhost)
-        and (args.name is None or row["name"] == args.name)
-    )
+
+    def fits(vhost: str, name: str) -> bool:
+        return (
+            caller.sight.of_vhost(vhost)
+            and (args.vhost is None or vhost == args.vhost)
+            and (args.name is None or name == args.name)
+        )
+
+    return await encode_rows(_shovels(request).rows(fits))
 
 
 def _named(request: Request[ShovelPause] | Request[ShovelResume] | Request[ShovelRestart]) -> Any:
