@@ -11,18 +11,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from broker.process import lifetime
+from tests import forks
 
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = [sys.executable, str(ROOT / "manage.py")]
 # However the test run ends, what it started ends with it.
 LIFETIME = os.pipe()
 # A report that is due would start Spark in the middle of a test.
 NEVER = "0 0 1 1 *"
 START_TIMEOUT = 60.0
-STOP_TIMEOUT = 70.0
-"""Three parts stop one after the other, and each has 20 s (`stop_timeout`) on a busy machine."""
+PART_STOP_TIMEOUT = 60
+"""Parts that give way to others may wait long for the processor on a busy machine."""
+STOP_TIMEOUT = 5.0 * PART_STOP_TIMEOUT
+"""The parts stop one after the other."""
 
 
 class NotReadyError(AssertionError):
@@ -52,6 +56,7 @@ class Appliance:
             "disk_reserve": 0,
             # A slow disk of the machine that runs the tests is no fault of the product's.
             "disk_stall_after": 600,
+            "stop_timeout": PART_STOP_TIMEOUT,
             # Tests of refusals need not wait for them.
             "login_refusal_delay": 0,
             "reports_schedule": NEVER,
@@ -65,41 +70,60 @@ class Appliance:
         """Limit of open files the process starts with; None for this one's."""
         self.environment: dict[str, str] = {}
         """Variables that the process gets besides this one's."""
-        self.program = [sys.executable, str(ROOT / "manage.py")]
+        self.program = PROGRAM
         self.directory = ROOT
         """Where the program is started."""
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | forks.Forked | None = None
         self.addresses: dict[str, list[Any]] = {}
         self.pids: dict[str, int] = {}
 
     # --- life ----------------------------------------------------------------------------
 
     def start(self, *, wait: bool = True) -> Appliance:
-        """Start the process and, unless told otherwise, wait until every listener accepts."""
+        """Start the process and, unless `wait` is false, wait until every listener accepts.
+
+        It is a fork (`tests.forks`) where the test asks for no program, environment, directory or
+        limit of its own.
+        """
         assert self.process is None, "it runs already"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
         self.log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.program, self.what, *self.options()],
-                cwd=self.directory,
-                env={
-                    **environment,
-                    "LEVERET_CONFIG": "",
-                    "PYTHONUNBUFFERED": "1",
-                    lifetime.VARIABLE: str(LIFETIME[0]),
-                    **self.environment,
-                },
-                pass_fds=[LIFETIME[0]],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=self._limit_files if self.open_files else None,
-            )
+            if self._may_fork():
+                request = forks.Request(
+                    [self.what, *self.options()], self._environment(), [LIFETIME[0]]
+                )
+                self.process = forks.server(self.what).run(request, log.fileno(), log.fileno())
+            else:
+                self.process = self._start_program(log)
         if wait:
             self.wait_ready()
         return self
+
+    def _may_fork(self) -> bool:
+        own = self.environment or self.open_files or self.directory != ROOT
+        return forks.allowed and not own and self.program == PROGRAM
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **{k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")},
+            "LEVERET_CONFIG": "",
+            "PYTHONUNBUFFERED": "1",
+            lifetime.VARIABLE: str(LIFETIME[0]),
+            **self.environment,
+        }
+
+    def _start_program(self, log: BinaryIO) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*self.program, self.what, *self.options()],
+            cwd=self.directory,
+            env=self._environment(),
+            pass_fds=[LIFETIME[0]],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=self._limit_files if self.open_files else None,
+        )
 
     def _limit_files(self) -> None:
         assert self.open_files is not None

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import scheduling
+from tests import forks, scheduling
 from tests.appliance import Appliance
 from tests.disks import SmallDisk
 
@@ -60,6 +60,14 @@ def make_broker(tmp_path: Path) -> Iterator[Make]:
 def make_leveret(tmp_path: Path) -> Iterator[Make]:
     """A function that starts a whole appliance: `make_leveret(session_lifetime=60)`."""
     yield from _maker("serve", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def real_starts() -> Iterator[None]:
+    """Appliances of this module are started as users start them, see `tests.forks`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forks, "allowed", False)
+        yield
 
 
 @pytest.fixture
@@ -147,5 +155,6 @@ def pytest_configure(config: pytest.Config) -> None:
         if not name.startswith("LEVERET_TEST_") and name != "LEVERET_BOUNDSCHECK":
             del os.environ[name]
     os.environ["LEVERET_CONFIG"] = ""
+    forks.allowed = not os.environ.get("LEVERET_TEST_REAL_STARTS")
     # A line for each channel and each nack would push what failed out of the log of a run.
     logging.getLogger("pika").setLevel(logging.CRITICAL)

@@ -23,6 +23,8 @@ from tests.bench.processes import free_port
 from tests.ops.test_supervisor import is_running, wait_gone
 from tests.promptness import came_within, in_time
 
+pytestmark = pytest.mark.usefixtures("real_starts")
+
 Make = Callable[..., Appliance]
 
 
