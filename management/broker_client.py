@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from broker.schema.control_schema import ERRORS, FRAME_MAX, Error, Incoming, Request
+from management.frame_writer import FrameWriter
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class BrokerClient:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._subscribing: set[int] = set()
         self._subscriptions: dict[int, asyncio.Queue[Push | None]] = {}
-        self._writer: asyncio.StreamWriter | None = None
+        self._frames: FrameWriter | None = None
         self._connected = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self.connections = 0
@@ -223,14 +224,14 @@ class BrokerClient:
                 self._subscribing.discard(request.id)
 
     def _send(self, request: Request) -> None:
-        if self._writer is None:
+        if self._frames is None:
             raise _broker_away(_AWAY)
         frame = self._encoder.encode(request)
         if len(frame) > FRAME_MAX:
             raise BrokerError(
                 400, "bad_request", f"request of {len(frame)} bytes is over {FRAME_MAX} bytes"
             )
-        self._writer.write(_LENGTH.pack(len(frame)) + frame)
+        self._frames.write(frame)
 
     def _send_quietly(self, verb: str, args: dict[str, Any]) -> None:
         self._next_id += 1
@@ -241,15 +242,16 @@ class BrokerClient:
         delay = _BACKOFF_FIRST_S
         while True:
             try:
-                reader, self._writer = await asyncio.open_unix_connection(str(self.path))
+                reader, writer = await asyncio.open_unix_connection(str(self.path))
             except OSError as error:
                 log.debug("control socket %s: %s", self.path, error)
             else:
                 delay = _BACKOFF_FIRST_S
+                self._frames = FrameWriter(writer)
                 self.connections += 1
                 if not self._is_silent:  # else its first answer says that it is back
                     self._connected.set()
-                watch = asyncio.create_task(self._watch(self._writer), name="control socket watch")
+                watch = asyncio.create_task(self._watch(writer), name="control socket watch")
                 try:
                     await self._read(reader)
                 finally:
@@ -326,9 +328,9 @@ class BrokerClient:
 
     def _disconnected(self) -> None:
         self._connected.clear()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        if self._frames is not None:
+            self._frames.close()
+            self._frames = None
         for future in self._waiting.values():
             if not future.done():
                 status = ERRORS["broker_away"].status

@@ -260,7 +260,7 @@ class Stats:
             self._count(sums)
 
     def _sample_connections(self, broker: Sampled, at: int, before: int) -> Iterator[None]:
-        sums, connections = Sums(), 0
+        sums, connections, seen = Sums(), 0, 0
         for connection in Through(broker.connections.values()):
             if connection.id not in broker.connections:
                 continue
@@ -271,22 +271,25 @@ class Stats:
                 levels["connections"] += 1
                 levels["channels"] += len(channels)
             for kind, things in (("connection", [connection]), ("channel", channels)):
-                start = 0
-                while start < len(things):
-                    before_it = sums.changed
-                    # A connection may have as many channels as many connections have.
-                    stop = min(len(things), start + _OBJECTS_PER_STEP)
-                    start = scan(kind, things, start, stop, at, before, sums)
-                    if sums.changed != before_it:
-                        self._add_up(kind, sums, vhost)
-                    if sums.looked >= _OBJECTS_PER_STEP:
-                        self._count(sums)
-                        sums, connections = Sums(), 0
-                        yield
+                while things:
+                    # A connection may have as many channels as many connections have; and if it
+                    # ends meanwhile, each is freed as it is let go of here.
+                    some, start = things[-_OBJECTS_PER_STEP:], 0
+                    del things[-_OBJECTS_PER_STEP:]
+                    while start < len(some):
+                        begun, changed = start, sums.changed
+                        start = scan(kind, some, start, len(some), at, before, sums)
+                        seen += start - begun
+                        if sums.changed != changed:
+                            self._add_up(kind, sums, vhost)
+                        if seen >= _OBJECTS_PER_STEP:
+                            self._count(sums)
+                            sums, connections, seen = Sums(), 0, 0
+                            yield
             connections += 1
             if connections == _CONNECTIONS_PER_STEP:
                 self._count(sums)
-                sums, connections = Sums(), 0
+                sums, connections, seen = Sums(), 0, 0
                 yield
         self._count(sums)
         yield
