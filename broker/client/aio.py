@@ -289,6 +289,11 @@ class Connection(asyncio.BufferedProtocol):
         kind = ConnectionLost
         if isinstance(error, ssl.SSLError):
             kind, reason = TLSFailed, reason_of(error)
+        elif not self.opened.done():
+            # Brokers that have no room for a connection end it without a word.
+            if isinstance(error, OSError):
+                reason = reason_of(error)
+            reason += " before the login was over; it may allow no more connections"
         self.core.lost(kind(f"{self.endpoint.shown}: {reason}"))
         self._transport = None
         self._act()

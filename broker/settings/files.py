@@ -109,5 +109,5 @@ class SettingsFiles:
 
 
 def _text(value: Any) -> bytes:
-    plain = msgspec.to_builtins(value)
-    return json.dumps(plain, indent=2, ensure_ascii=False).encode("utf-8") + b"\n"
+    # In C: `json` takes 15 times as long to indent, in which the loop waits for the interpreter.
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

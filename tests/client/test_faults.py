@@ -197,3 +197,17 @@ async def test_a_socket_that_takes_no_more_holds_publishers_back() -> None:
         reading.set()
         await asyncio.wait_for(connection.writable(), 60)
         connection.abort()
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_an_end_before_the_login_names_the_limit_of_connections(is_reset: bool) -> None:
+    async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        if is_reset:
+            writer.transport.abort()
+
+    async with server(end) as endpoint:
+        with pytest.raises(ConnectionLost) as found:
+            await connect(endpoint)
+    assert "before the login was over; it may allow no more connections" in str(found.value)
+    assert "Errno" not in str(found.value)
