@@ -7,10 +7,11 @@ It asks for a run with the parameters given (or takes the newest result with the
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -18,9 +19,10 @@ from broker.process.lifetime import program
 from broker.settings import config as settings
 from management.reports import client, parameters
 from management.reports.catalog import REPORTS
-from management.reports.desk import Desk
+from management.reports.desk import Desk, order, top
 from management.reports.pages import Where
 from management.reports.runs import RESULT_FORMATS, Run, RunNotFound
+from management.reports.shapes import View
 
 LOOK_SECONDS = 0.2
 
@@ -37,8 +39,10 @@ def main(argv: Sequence[str]) -> int:
     names = {"from": options.first, "to": options.end, "grain": options.grain,
              "by": options.by, "vhost": options.vhost}  # fmt: skip
     given = {name: value for name, value in names.items() if value}
+    chosen = {name: getattr(options, name) or "" for name in ("top", "measure", "sort")}
     try:
-        _, canonical = parameters.read(REPORTS[options.name], given)
+        asked, canonical = parameters.read(REPORTS[options.name], given)
+        _check(asked.view, chosen, options.output)  # before a run that may take minutes
         run = desk.newest(options.name, canonical) if options.cached else None
         if run is None:
             run_id = client.run(config.data_dir.absolute(), options.name, None, canonical)
@@ -46,16 +50,19 @@ def main(argv: Sequence[str]) -> int:
         if run.state != "done":
             print(f"leveret report: run {run.run_id} {run.state}: {run.error}", file=sys.stderr)
             return os.EX_SOFTWARE
-        chosen = {name: getattr(options, name) or "" for name in ("top", "measure", "sort")}
         _write(desk, run, desk.chosen(run, chosen, None), options)
     except ValueError as error:
         print(f"leveret report: {error}", file=sys.stderr)
         return os.EX_USAGE
     except (client.ReportsUnavailable, client.ReportsRefused, RunNotFound) as error:
-        print(f"leveret report: {error}", file=sys.stderr)
+        print(f"leveret report: {error} (data directory {config.data_dir})", file=sys.stderr)
         return os.EX_UNAVAILABLE
     except OSError as error:
-        print(f"leveret report: {error}", file=sys.stderr)
+        reason = error.strerror or error
+        print(
+            f"leveret report: cannot write {options.output or 'the result'}: {reason}",
+            file=sys.stderr,
+        )
         return os.EX_IOERR
     return 0
 
@@ -85,6 +92,25 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def _check(view: View, chosen: Mapping[str, str], output: str | None) -> None:
+    """Raises ValueError for rows that the view cannot show, OSError for a file that cannot be
+    written."""
+    order(view, chosen)
+    top(view, chosen)
+    if chosen["measure"] and not chosen["top"]:
+        raise ValueError("measure is what top adds up: give --top as well")
+    if output is not None:
+        if Path(output).is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        part = _part(output)
+        part.open("wb").close()
+        part.unlink()
+
+
+def _part(output: str) -> Path:
+    return Path(f"{output}.part")
+
+
 def _wait(desk: Desk, name: str, run_id: str) -> Run:
     """Wait for a run's end. Standard error tells each step, if it is a terminal."""
     told = ""
@@ -107,10 +133,14 @@ def _write(desk: Desk, run: Run, where: Where, options: argparse.Namespace) -> N
     if options.output is None:
         _copy(pieces, sys.stdout.buffer)
         return
-    part = Path(f"{options.output}.part")
-    with part.open("wb") as file:
-        _copy(pieces, file)
-    part.replace(options.output)
+    part = _part(options.output)
+    try:
+        with part.open("wb") as file:
+            _copy(pieces, file)
+        part.replace(options.output)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _copy(pieces: Iterator[bytes], file: IO[bytes]) -> None:

@@ -127,7 +127,8 @@ def _ask(data_dir: Path, request: Request) -> Reply:
                 raise ReportsUnavailable("the reports process answered nonsense")
             reply = msgspec.msgpack.decode(_read(connection, length), type=Reply)
     except (OSError, msgspec.MsgspecError) as error:
-        raise ReportsUnavailable(f"the reports process does not answer: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ReportsUnavailable(f"the reports process does not answer: {reason}") from None
     if reply.error:
         raise ReportsRefused(reply.error)
     return reply

@@ -18,6 +18,7 @@ import msgspec
 from . import charted, client, parameters, plans, tariff
 from .catalog import REPORTS
 from .ledger import Closed, Ledger
+from .measures import Column
 from .pages import Result, Where
 from .runs import LOG, RESULT_FORMATS, Run, RunNotFound, Runs
 from .shapes import Report, View
@@ -232,19 +233,11 @@ class Desk:
         """
         view = self.view(run)
         chosen = replace(where(view, query, vhosts), order=order(view, query))
-        top = query.get("top", "")
-        if not top:
+        wanted = top(view, query)
+        if wanted is None:
             return chosen
-        by = charted.measure(view, query.get("measure", ""))
-        if by is None:
-            raise ValueError(f"this view of {run.report} has no column to be the top of")
-        wanted = query.get("measure") or by.name
-        if wanted != by.name:
-            known = ", ".join(column.name for column in charted.measures(view))
-            raise ValueError(f"measure is {wanted[:40]!r}, not one of {known}")
-        if not (top.isascii() and top.isdigit() and 1 <= int(top[:9]) <= TOP_MAX):
-            raise ValueError(f"top is {top[:40]!r}, not a number from 1 to {TOP_MAX}")
-        return charted.greatest(self.result(run), view, by, chosen, int(top))
+        by, count = wanted
+        return charted.greatest(self.result(run), view, by, chosen, count)
 
     def view(self, run: Run) -> View:
         """The view that a run was asked for. Raises RunNotFound if there is none such any more."""
@@ -285,6 +278,24 @@ def _head(run: Run, where: Where) -> dict[str, Any]:
         "parameters": parameters,
         "gaps": msgspec.to_builtins(run.gaps),
     }
+
+
+def top(view: View, query: Mapping[str, str]) -> tuple[Column, int] | None:
+    """The column and the number of objects with its greatest sums that a query asks for; None for
+    all. Raises ValueError with what is wrong."""
+    text = query.get("top", "")
+    if not text:
+        return None
+    by = charted.measure(view, query.get("measure", ""))
+    if by is None:
+        raise ValueError("this view has no column to be the top of")
+    wanted = query.get("measure") or by.name
+    if wanted != by.name:
+        known = ", ".join(column.name for column in charted.measures(view))
+        raise ValueError(f"measure is {wanted[:40]!r}, not one of {known}")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= TOP_MAX):
+        raise ValueError(f"top is {text[:40]!r}, not a number from 1 to {TOP_MAX}")
+    return by, int(text)
 
 
 def where(view: View, query: Mapping[str, str], vhosts: Collection[str] | None) -> Where:
