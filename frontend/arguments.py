@@ -114,7 +114,7 @@ QUEUE = (
 EXCHANGE = (
     Group(
         "Consistent hash",
-        "what decides on the queue; the routing key unless told otherwise",
+        "what decides on the queue; the routing key by default",
         ("hash-header", "hash-property", "x-algorithm"),
         ("x-consistent-hash",),
     ),

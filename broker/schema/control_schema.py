@@ -121,7 +121,7 @@ class Authenticate(Arguments):
 
 @verb("authenticate.leave", "appliance", "node", "{}")
 class AuthenticateLeave(Arguments):
-    """The client of a login has gone: its password need not be checked any more. `login`: the
+    """The client of a login has gone: its password need no longer be checked. `login`: the
     number that was given with it on this control connection."""
 
     login: int
@@ -1323,7 +1323,7 @@ class BridgesTested(Arguments):
 @verb("bridges.login", "appliance", "node", "{user, ticket}")
 class BridgesLogin(Arguments):
     """A user and a password for one login to a vhost, for a shovel of this owner. 401 says why it
-    may not run any more."""
+    may no longer run."""
 
     owner: str | None
     vhost: str
@@ -1437,7 +1437,7 @@ class FederationTested(Arguments):
 @verb("federation.login", "appliance", "node", "{user, ticket}")
 class FederationLogin(Arguments):
     """A user and a password for one login to a vhost, for a link of this owner. 401 says why it may
-    not run any more."""
+    no longer run."""
 
     owner: str | None
     vhost: str

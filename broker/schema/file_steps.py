@@ -16,7 +16,7 @@ class Bring(msgspec.Struct, frozen=True, tag="bring"):
 
 
 class Link(msgspec.Struct, frozen=True, tag="link"):
-    """Gives the file `source`, which does not change any more, a second name."""
+    """Gives the file `source`, which no longer changes, a second name."""
 
     source: str
     target: str

@@ -109,7 +109,7 @@ KEYS: dict[str, UpstreamKey] = {
             EXCHANGES,
             "number",
             "Maximum hops",
-            "Links that a message may pass before it is not federated any more",
+            "Links that a message may pass before it is no longer federated",
             1,
             most=HOPS_MAX,
         ),

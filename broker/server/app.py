@@ -390,7 +390,7 @@ class Broker(SignIn):
 
     def _disk_failed(self, text: str, doubtful: bool) -> None:
         log.critical(
-            "the disk failed: %s. Nothing is confirmed any more; "
+            "the disk failed: %s. Nothing is confirmed from now on; "
             "the broker ends and recovers at its next start",
             text,
         )

@@ -1200,7 +1200,7 @@ class Config:
         "tiers",
         7 * 86400,
         "time",
-        "an object that is not needed any more is deleted this much later: so old a backup may be"
+        "an object that is no longer needed is deleted this much later: so old a backup may be"
         " and still find its objects",
         least=0,
         reload=True,
@@ -1408,7 +1408,8 @@ class Config:
         20,
         "count",
         "lines a second that one address, or one kind of line without an address, may write, with"
-        " ten seconds' worth at once; more are counted and told every 10 seconds; 0 for no limit",
+        " ten seconds' worth at once; more are counted and reported every 10 seconds;"
+        " 0 for no limit",
         reload=True,
     )
 

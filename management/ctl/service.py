@@ -31,7 +31,7 @@ def _closed(answer: dict[str, Any]) -> str:
     Command(
         name="stop_app",
         group="node",
-        help="Serves no clients any more: closes the listeners and every client's connection "
+        help="Stops serving clients: closes the listeners and every client's connection "
         "(320). "
         "The node counts as not running; control socket, pages and metrics answer, and messages "
         "stay. It holds until start_app or the next start; stop ends the processes.",

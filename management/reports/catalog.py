@@ -142,7 +142,7 @@ BACKLOG = Report(
                 ),
                 Column("consumers", "count", "Consumers", "at the end of the period"),
                 PEAK,
-                Column("mean", "number", "Held on average", "over the time that the feed told of"),
+                Column("mean", "number", "Held on average", "over the time that the feed covers"),
                 OLDEST,
                 IN,
                 OUT,
@@ -358,7 +358,7 @@ def _cost(
         "storage", "number", "GB-hours", "GB of bodies held for an hour, 10⁹ bytes each"
     )
     columns = (
-        Column("state", "text", "State", "closed: it does not change any more; open: month to date,"
+        Column("state", "text", "State", "closed: it no longer changes; open: month to date,"
                " or no tariff was in force"),
         Column("currency", "text", "Currency", "of the tariff in force; empty without a tariff"),
         Column("cost", "money", "Cost", "the sum of the items of this row"),
@@ -384,7 +384,7 @@ COST = Report(
     name="cost",
     title="Cost statement",
     summary="What each virtual host and user costs by the tariff: month to date, and closed months "
-    "that do not change any more.",
+    "that no longer change.",
     transform="",
     grains=("month",),
     days=366,

@@ -121,7 +121,7 @@ _TIERS = (
     ("cache_hits_total", "counter", "Reads that found their bytes here", "cache_hits"),
     ("cache_misses_total", "counter", "Reads that waited for the store", "cache_misses"),
     ("waiting_readers", "gauge", "Readers that wait for the store", "waiting_readers"),
-    ("cancelled_readers_total", "counter", "Readers told that they wait", "cancelled_readers"),
+    ("cancelled_readers_total", "counter", "Readers notified that they wait", "cancelled_readers"),
     ("store_requests_total", "counter", "Requests to the object store", "store_requests"),
     ("store_sent_bytes_total", "counter", "Bytes of objects sent", "store_bytes_sent"),
     ("store_received_bytes_total", "counter", "Bytes of objects received", "store_bytes_received"),

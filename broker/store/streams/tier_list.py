@@ -104,7 +104,7 @@ class TierList:
         if not self.is_whole:
             problems.append(
                 f"{self.path} was damaged: what it does not say of segments in the object store is "
-                f"not known any more; {self._journal.kept or 'what cannot be read'} is kept, and "
+                f"no longer known; {self._journal.kept or 'what cannot be read'} is kept, and "
                 "no object of this stream is deleted"
             )
         self.listed = {row.number: row.tiered.name for row in rows.values() if row.tiered}
