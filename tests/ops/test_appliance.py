@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -18,7 +19,7 @@ import pika
 import pytest
 from pika.exceptions import AMQPConnectionError, AMQPError
 
-from tests.appliance import Appliance, NotReadyError
+from tests.appliance import ROOT, Appliance, NotReadyError
 from tests.bench.processes import free_port
 from tests.ops.test_supervisor import is_running, wait_gone
 from tests.promptness import came_within, in_time
@@ -196,21 +197,23 @@ def test_it_runs_the_broker_alone_and_stops_it(make_broker: Make) -> None:
     assert "Traceback" not in broker.log()
 
 
-def test_it_imports_no_django_in_the_broker(broker: Appliance) -> None:
-    maps = Path(f"/proc/{broker.pids['broker']}/maps").read_text()
-    assert "pyarrow" not in maps
-    code = (
-        "import sys, broker.server.app;"
-        "print([name for name in ('django', 'pyspark', 'uvicorn') if name in sys.modules])"
-    )
-    import sys
-
-    from tests.appliance import ROOT
-
+def imported(module: str, names: tuple[str, ...]) -> str:
+    """Which of the names are imported with the module."""
+    code = f"import sys, {module}; print([name for name in {names} if name in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert result.stdout.strip() == "[]"
+    return result.stdout.strip()
+
+
+def test_it_imports_no_django_in_the_broker(broker: Appliance) -> None:
+    maps = Path(f"/proc/{broker.pids['broker']}/maps").read_text()
+    assert "pyarrow" not in maps
+    assert imported("broker.server.app", ("django", "pyspark", "uvicorn")) == "[]"
+
+
+def test_it_imports_no_event_loop_in_the_supervisor() -> None:
+    assert imported("management.supervisor", ("asyncio", "ssl", "msgspec")) == "[]"
 
 
 @in_time
