@@ -278,3 +278,13 @@ def test_so_many_connections_wait_as_the_backlog_says(make_broker: Make) -> None
     finally:
         broker.signal(signal.SIGCONT)
     raw.Client.open((broker.host, broker.amqp_port)).close()
+
+
+def test_the_cookie_of_forms_is_secure_over_tls_and_only_there(leveret: Appliance) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    host, port = leveret.addresses["https"]
+    secure = httpx.get(f"https://{host}:{port}/login", verify=context, timeout=30)
+    assert "csrf" in secure.headers["set-cookie"] and "; Secure" in secure.headers["set-cookie"]
+    plain = httpx.get(f"{leveret.http_url}/login", timeout=30)
+    assert "csrf" in plain.headers["set-cookie"] and "Secure" not in plain.headers["set-cookie"]

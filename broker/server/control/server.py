@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">I")
 _REQUESTS_AT_ONCE = 64
+LONG = 1024 * 1024
 _UNPLACED = frozenset({"authenticate", "authenticate.leave"})
 """Verbs that take none of these places: passwords wait in a line of their own, which has bounds
 (`logins_waiting_max`), and signed-in users do not wait behind them."""
@@ -130,7 +131,10 @@ class Session:
                 if length > FRAME_MAX:
                     log.error("control socket: a frame of %d bytes was announced", length)
                     return
-                frame = decoder.decode(await self._reader.readexactly(length))
+                data = await self._reader.readexactly(length)
+                if length > LONG:
+                    await asyncio.sleep(0)  # it was copied in this turn, and is to be once more
+                frame = decoder.decode(data)
                 is_placed = frame.verb not in _UNPLACED
                 if is_placed:
                     await self._room.acquire()
