@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 from frontend import addresses, figures
@@ -13,6 +14,8 @@ from management.reports.shapes import Report, View
 
 WIDTH, HEIGHT, TOP_PAD = 640, 180, 12
 CELL = 24
+LETTER = 11
+"""Room for a letter of an axis: 20 px high on a narrow screen."""
 SHADES = 8
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 FORMATS = {"count": figures.count, "bytes": figures.size, "money": figures.money}
@@ -34,7 +37,7 @@ def charts(report: Report, result: Result, view: View, where: Where, wanted: str
     if view.time and view.columns[0].name == view.time:
         named = [one for one in told if one.keys][: charted.STACKED]
         others = len(told) > len(named)
-        facts["stacked"] = _stacked(charted.stacks(result, view, by, where, named), by, others)
+        facts["stacked"] = stacked(charted.stacks(result, view, by, where, named), by, others)
         facts["stacked"]["legend"] = [
             (f"series-{number + 1}", " / ".join(one.keys)) for number, one in enumerate(named)
         ] + ([("series-rest", "all others")] if others else [])
@@ -73,7 +76,8 @@ def _bars(told: list[Total], view: View, by: Column) -> list[dict[str, Any]]:
     ]
 
 
-def _stacked(stacks: list[Stack], by: Column, others: bool) -> dict[str, Any]:
+def stacked(stacks: list[Stack], by: Column, others: bool) -> dict[str, Any]:
+    """Bars over time, with the texts of both axes."""
     spell = FORMATS[by.kind]
     most = max((sum(one.values) for one in stacks), default=0) or 1
     width = WIDTH / max(len(stacks), 1)
@@ -96,18 +100,31 @@ def _stacked(stacks: list[Stack], by: Column, others: bool) -> dict[str, Any]:
                     "title": f"{_when(one, stacks)}: {spell(value)} of {spell(sum(one.values))}",
                 }
             )
-    labels = []
-    every = max(1, -(-len(stacks) // 8))
-    for number, one in enumerate(stacks[::every]):
-        labels.append((f"{(number * every + 0.5) * width:.1f}", _when(one, stacks)))
-    lines = [(TOP_PAD, most), (TOP_PAD + HEIGHT / 2, most // 2), (TOP_PAD + HEIGHT, 0)]
+    places = [(TOP_PAD, most), (TOP_PAD + HEIGHT / 2, most // 2), (TOP_PAD + HEIGHT, 0)]
+    lines = [(f"{y:g}", spell(value)) for y, value in places]
+    left = 12 + LETTER * max(len(text) for _, text in lines)
     return {
         "bars": bars,
-        "labels": labels,
-        "lines": [(f"{y:g}", spell(value)) for y, value in lines],
+        "labels": _times(stacks, width),
+        "lines": lines,
+        "left": left,
+        "whole": left + WIDTH + 4,
         "width": WIDTH,
-        "height": TOP_PAD + HEIGHT + 20,
+        "height": TOP_PAD + HEIGHT + 28,
     }
+
+
+def _times(stacks: list[Stack], width: float) -> list[tuple[str, str]]:
+    """The texts below the bars, as many as stand beside each other and inside the drawing."""
+    texts = [_when(one, stacks) for one in stacks]
+    room = LETTER * max(map(len, texts), default=1)
+    every = max(1, ceil(room / width))
+    found: list[tuple[str, str]] = []
+    for number in range(0, len(texts), every):
+        x = (number + 0.5) * width
+        if x + room / 2 <= WIDTH + 4 or not found:
+            found.append((f"{x:.1f}", texts[number]))
+    return found
 
 
 def _when(one: Stack, stacks: list[Stack]) -> str:

@@ -15,10 +15,10 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet
 
-from frontend.views.report_charts import charts
+from frontend.views.report_charts import LETTER, charts, stacked
 from management.reports import charted
 from management.reports.catalog import COST, QUEUE_USAGE, REPORTS
-from management.reports.charted import Total
+from management.reports.charted import Stack, Total
 from management.reports.pages import Result, Where
 from management.reports.shapes import Report, View
 
@@ -79,6 +79,23 @@ def test_stacks_hold_everything_once_by_days_where_hours_are_too_many(result: Re
     assert stacks[0].values[:2] == (20 * day, 19 * day)
     everything = sum(total(queue) for queue in range(QUEUES))
     assert sum(sum(one.values) for one in stacks) == everything
+
+
+@pytest.mark.parametrize("hours", [1, 5, 24, 40, 72])
+@pytest.mark.parametrize("step", [timedelta(hours=1), timedelta(days=1)])
+def test_texts_of_axes_stand_beside_each_other_and_inside(hours: int, step: timedelta) -> None:
+    stacks = [Stack(START + step * number, (12_345_679,)) for number in range(hours)]
+    money = next(column for column in COST.view().columns if column.kind == "money")
+    drawn = stacked(stacks, money, others=False)
+    assert drawn["left"] > LETTER * max(len(text) for _, text in drawn["lines"])
+    assert drawn["whole"] >= drawn["left"] + drawn["width"]
+    ends = -float(drawn["left"])
+    for x, text in drawn["labels"]:
+        half = LETTER * len(text) / 2
+        assert float(x) - half >= ends - 0.1, "it begins behind the end of the one before"
+        ends = float(x) + half
+    assert drawn["labels"]
+    assert ends <= drawn["whole"] - drawn["left"] + 0.1
 
 
 def test_the_week_has_the_mean_of_each_hour(result: Result) -> None:
