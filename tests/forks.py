@@ -21,13 +21,14 @@ import gc
 import importlib
 import json
 import os
+import secrets
 import select
 import signal
 import socket
 import subprocess
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,12 @@ APPLIANCE = (
 PR_SET_CHILD_SUBREAPER = 36
 REQUEST_MAX = 1 << 17
 FDS_MAX = 16
+SECRETS: tuple[tuple[str, str, Callable[[], object]], ...] = (
+    ("broker.access.behalf", "TOKEN", lambda: secrets.token_hex(16)),
+    ("management.seen", "_KEY", lambda: os.urandom(32)),
+)
+"""What a process makes by chance when it imports a module: forks have each their own."""
+
 allowed = False
 """Whether appliances are started by forks; tests/conftest.py has it so."""
 
@@ -181,6 +188,9 @@ def _take_over(request: Request, fds: Sequence[int]) -> Request:
     for fd, target in zip(kept, (0, 1, 2, *request.fds), strict=True):
         os.dup2(fd, target)
         os.close(fd)
+    for module, name, secret in SECRETS:
+        if module in sys.modules:
+            setattr(sys.modules[module], name, secret())
     sys.argv = [str(ROOT / "manage.py"), *request.argv]
     sys.orig_argv = [sys.executable, *sys.argv]
     return request
