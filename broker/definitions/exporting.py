@@ -5,6 +5,7 @@ What is left out is listed in `omitted`, never in the document.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -21,10 +22,13 @@ from broker.schema.times import Timestamp
 from broker.vhosts.policies import Policy
 
 if TYPE_CHECKING:
+    from broker.kernel.wide_dict import WideDict
     from broker.queues.types import MessageQueue
     from broker.vhosts.vhost import VHost
 
 _Row = dict[str, Any]
+
+_FEW = 1_000
 
 SECTIONS = ("parameters", "policies", "queues", "exchanges", "bindings")
 OF_THE_NODE = ("users", "vhosts", "permissions", "topic_permissions", "global_parameters")
@@ -254,10 +258,10 @@ class Export:
 
     def _queues(self) -> Iterator[_Row | None]:
         for vhost in self._vhosts:
-            for queue in Through(vhost.queues.values()):
-                row = None if _is_own(queue) else self._queue(vhost, queue)
+            for queue in _in_order(vhost.queues):
+                row = None if queue is None or _is_own(queue) else self._queue(vhost, queue)
                 if row is not None:
-                    self._there.add(("queue", vhost.name, queue.name))
+                    self._there.add(("queue", vhost.name, row["name"]))
                 yield row
 
     def _queue(self, vhost: VHost, queue: MessageQueue) -> _Row | None:
@@ -405,6 +409,23 @@ class Export:
 def _is_exclusive(vhost: VHost, binding: Any) -> bool:
     queue = vhost.queues.get(binding.destination)
     return binding.destination_type == "queue" and queue is not None and queue.exclusive
+
+
+def _in_order(queues: WideDict[str, MessageQueue]) -> Iterator[MessageQueue | None]:
+    """Few queues as they were declared, many by their names: a large `WideDict` has another order
+    after each start, and two exports of the same queues are to be alike. None: a step is done."""
+    if len(queues) <= _FEW:
+        yield from Through(queues.values())
+        return
+    walk, names = Through(queues.values()), []
+    while some := walk.piece(_FEW):
+        # Python's garbage collector does not walk over tuples of strings.
+        names.append(tuple(sorted(queue.name for queue in some)))
+        yield None
+    for name in heapq.merge(*names):
+        queue = queues.get(name)
+        if queue is not None:
+            yield queue
 
 
 def _is_own(queue: MessageQueue) -> bool:

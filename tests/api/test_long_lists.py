@@ -134,6 +134,12 @@ def test_clients_that_read_nothing_cost_the_web_process_little(
         assert peak_bytes(broker) - before[1] < READERS * whole / 4
 
 
+def test_many_queues_are_exported_by_name(alone: tuple[Appliance, httpx.Client]) -> None:
+    """Two exports of the same queues are alike, also after a start."""
+    names = [row["name"] for row in alone[1].get(DEFINITIONS).json()["queues"]]
+    assert names == [f"q{number:04}" for number in range(MANY)]
+
+
 @pytest.mark.parametrize("what", [LIST, DEFINITIONS])
 def test_a_list_breaks_off_visibly_when_the_broker_dies(
     alone: tuple[Appliance, httpx.Client], what: str

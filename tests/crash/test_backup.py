@@ -155,9 +155,9 @@ async def test_a_connection_that_came_back_is_no_longer_the_one_that_held_the_fi
     def cut(*_: object) -> None:
         """While files are copied, the connection ends and another one takes its place."""
         (client,) = clients
-        assert client._writer is not None
+        assert client._frames is not None
         before = client.connections
-        loop.call_soon_threadsafe(client._writer.close)
+        loop.call_soon_threadsafe(client._frames.close)
         deadline = time.monotonic() + 60
         while client.connections == before or not client.connected:
             assert time.monotonic() < deadline

@@ -191,7 +191,7 @@ class QueueRows:
     def copies(self, queue: MessageQueue) -> dict[str, Any]:
         """Where the copies of a queue of type quorum or stream are: monitoring compares the members
         with those that are online."""
-        if queue.type == "classic":
+        if not _has_copies(queue):
             return {}
         node = self._view.broker.node_name
         return {"leader": node, "members": [node], "online": [node]}
@@ -203,6 +203,10 @@ class QueueRows:
         host, port = queue.owner.peer[:2]
         details = {"name": queue.owner.name, "peer_host": host, "peer_port": port}
         return {"owner_pid_details": details}
+
+
+def _has_copies(queue: MessageQueue) -> bool:
+    return queue.type != "classic"
 
 
 _FEATURE_FACTS = ("dedup_count", "dedup_remembered", "dedup_remembered_max")
@@ -294,6 +298,7 @@ _ORDERS: dict[str, Read] = {
     "exclusive_consumer_tag": AsText(attrgetter("exclusive_consumer_tag")),
     "effective_policy_definition": AsText(attrgetter("policy_definition")),
     "user_who_performed_action": AsText(attrgetter("declared_by")),
+    **dict.fromkeys(("leader", "members", "online"), _has_copies),
     "owner_pid_details": AsText(_owner_of),
     "owner_pid_details.name": AsText(_owner_of),
     "effective_arguments": AsText(_arguments_in_force),
