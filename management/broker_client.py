@@ -193,7 +193,8 @@ class BrokerClient:
             )
         if not self._connected.is_set():
             try:
-                await asyncio.wait_for(self._connected.wait(), _PATIENCE_S)
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._connected.wait()
             except TimeoutError:
                 raise _broker_away(_AWAY) from None
         self._next_id += 1

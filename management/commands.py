@@ -65,9 +65,9 @@ def enter(command: str, argv: Sequence[str]) -> int:
             print(f"leveret {command}: warning: {logs.one_line(warning)}", file=sys.stderr)
     logs.configure(command, config.log_level, config.log_format, config.log_lines_per_second)
     if command == "serve":
-        from management import supervisor
+        from management import starting, supervisor
 
-        lifetime.watch(len(supervisor.PORTS) * config.stop_timeout)  # one after the other
+        lifetime.watch(len(starting.PORTS) * config.stop_timeout)  # one after the other
         return supervisor.main(config, argv)
     lifetime.watch(config.stop_timeout)
     try:

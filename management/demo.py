@@ -29,7 +29,7 @@ from pika.exceptions import AMQPError
 
 from broker.process.lifetime import program
 from broker.settings import config as settings
-from management.supervisor import read_note
+from management.starting import read_note
 
 ORDERS = "shop.orders"
 PAYMENTS = "shop.payments"

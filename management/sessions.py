@@ -290,9 +290,13 @@ class SessionSocket:
                 self.application({**scope, "user": user, "login": login}, receive, send)
             )
             remaining = login.expires_at / 1000 - time.time()
-            ended = asyncio.ensure_future(asyncio.wait_for(over.wait(), max(remaining, 0)))
+            ended = asyncio.ensure_future(over.wait())
             try:
-                await asyncio.wait({served, ended}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {served, ended},
+                    timeout=max(remaining, 0),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
                 if not served.done():
                     with contextlib.suppress(Exception):
                         await send({"type": "websocket.close", "code": SIGNED_OUT})

@@ -15,14 +15,12 @@ gone, it ends the appliance instead.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -35,6 +33,7 @@ from broker.process import lifetime
 from broker.serving import reloading
 from broker.settings.config import Config, ConfigError
 from management import alive
+from management.starting import PORTS, StartError, check_ports, prepare, read_note
 
 log = logging.getLogger(__name__)
 
@@ -45,33 +44,9 @@ STEADY_AFTER = 60.0  # a child that ran this long is started again without a wai
 READY_POLL = 0.05
 LONG_STOP_S = 5.0  # a part that takes longer to stop is named in the log
 STOP_ORDER = ("bridges", "reports", "tiers", "web", "broker")
-#: Setting and note of each listener that may get its port from the kernel.
-PORTS = {
-    "broker": {
-        "amqp": "amqp_port",
-        "amqps": "amqps_port",
-        "ws": "ws_port",
-        "wss": "wss_port",
-        "metrics": "metrics_port",
-    },
-    "web": {"http": "http_port", "https": "https_port"},
-    "reports": {},
-    "bridges": {},
-    "tiers": {},
-}
-TLS_PORTS = ("amqps_port", "wss_port", "https_port")
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 # An installed package has no manage.py.
 COMMAND = [sys.executable, *([str(MANAGE)] if MANAGE.exists() else ["-m", "management"])]
-PROGRAMS = (b"manage.py", b"leveret", b"management")
-
-
-class StartError(Exception):
-    """The appliance cannot start; the text is the one line to print."""
-
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 def main(config: Config, argv: Sequence[str]) -> int:
@@ -84,83 +59,6 @@ def main(config: Config, argv: Sequence[str]) -> int:
         print(f"leveret serve: {error}", file=sys.stderr)
         return error.status
     return Supervisor(config, COMMAND, argv, started).run()
-
-
-def prepare(config: Config) -> None:
-    """Make the data directory and wait for what a killed supervisor's children still hold.
-
-    Raises `StartError` if the directory cannot be used or belongs to a running appliance.
-    """
-    try:
-        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        config.run_dir.mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(config.data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StartError(
-            f"cannot use {config.data_dir} as data directory: {error.strerror}", os.EX_CANTCREAT
-        ) from None
-    try:
-        deadline = time.monotonic() + config.stop_timeout
-        while True:
-            left = remaining(config)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                held = False
-            except BlockingIOError:
-                held = True
-            if not held and not left:
-                return
-            if (held and not left) or time.monotonic() > deadline:
-                raise StartError(
-                    f"the data directory {config.data_dir} is in use by a running broker",
-                    os.EX_TEMPFAIL,
-                )
-            time.sleep(READY_POLL)
-    finally:
-        os.close(lock)
-
-
-def check_ports(config: Config) -> None:
-    """Raise `StartError` for a port that is taken, before anything else is done.
-
-    The children bind for themselves; this only says it early, in one line, and before a large
-    store has been read.
-    """
-    names = [name for ports in PORTS.values() for name in ports.values()]
-    for name in names:
-        port = getattr(config, name)
-        if port <= 0 or (name in TLS_PORTS and config.tls_cert_file is None):
-            continue
-        for host in config.bind:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            try:
-                socket.create_server((host, port), family=family).close()
-            except OSError as error:
-                option = "--" + name.replace("_", "-")
-                raise StartError(
-                    f"cannot listen on {host} port {port}: {os.strerror(error.errno or 0)};"
-                    f" choose another with {option}",
-                    os.EX_UNAVAILABLE,
-                ) from None
-
-
-def remaining(config: Config) -> list[int]:
-    """Children, still ending, of an earlier supervisor of this directory that is gone itself."""
-    pids = read_note(config.addresses_file).get("pid")
-    if not isinstance(pids, dict) or is_ours(pids.pop("supervisor", None)):
-        return []
-    return [pid for pid in pids.values() if is_ours(pid)]
-
-
-def is_ours(pid: Any) -> bool:
-    """Whether a process of this number runs a command of ours; numbers are given out again."""
-    if not isinstance(pid, int):
-        return False
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-    return any(word.rpartition(b"/")[2] in PROGRAMS for word in command.split(b"\0"))
 
 
 def catches_hangup(pid: int) -> bool:
@@ -178,15 +76,6 @@ def _is_terminal() -> bool:
         return os.isatty(sys.stdin.fileno())
     except (AttributeError, OSError, ValueError):  # closed
         return False
-
-
-def read_note(path: Path) -> dict[str, Any]:
-    """A small JSON object that another process wrote; empty when it is not there."""
-    try:
-        note = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return note if isinstance(note, dict) else {}
 
 
 @dataclass

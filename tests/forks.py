@@ -27,6 +27,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -55,6 +56,7 @@ allowed = False
 """Whether appliances are started by forks; tests/conftest.py has it so."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class Forked:
@@ -134,14 +136,15 @@ class Server:
     def run(self, request: Request, output: int, error: int) -> Forked:
         """Start `manage.py` with these arguments; `output` and `error` are descriptors."""
         fields = [list(request.argv), dict(request.environment), list(request.fds)]
-        # The fork's own parent ends at once. For this moment the kernel gives orphans to us.
-        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        try:
-            descriptors = [output, error, *request.fds]
-            socket.send_fds(self._connection, [json.dumps(fields).encode()], descriptors)
-            pid = self._connection.recv(64)
-        finally:
-            _libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        with _ONE_AT_A_TIME:
+            # The fork's own parent ends at once. For this moment the kernel gives orphans to us.
+            _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            try:
+                descriptors = [output, error, *request.fds]
+                socket.send_fds(self._connection, [json.dumps(fields).encode()], descriptors)
+                pid = self._connection.recv(64)
+            finally:
+                _libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         if not pid:
             raise RuntimeError("the process that forks has ended; its standard error says why")
         return Forked(int(pid), request.argv)

@@ -253,7 +253,8 @@ class Connection(asyncio.BufferedProtocol):
             self.core.close()
             self.flush()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self.ended), CLOSE_TIMEOUT_S)
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await asyncio.shield(self.ended)
         if self._transport is not None:
             self._transport.close()
 

@@ -29,7 +29,7 @@ from management.ctl.table import (
     Command,
     CommandError,
 )
-from management.supervisor import is_ours, read_note
+from management.starting import is_ours, read_note
 
 TIMEOUT_S = 60.0
 _STATUSES = {

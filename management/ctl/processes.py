@@ -78,7 +78,8 @@ async def stop(call: Call) -> str:
         ended = asyncio.Event()
         loop.add_reader(descriptor, ended.set)
         try:
-            await asyncio.wait_for(ended.wait(), patience)
+            async with asyncio.timeout(patience):
+                await ended.wait()
         except TimeoutError:
             raise CommandError(
                 f"process {pid} has not ended within {patience:g} seconds", TEMPORARY

@@ -186,7 +186,8 @@ class Count:
             self._seconds = time.monotonic() - began
             if self.made == self.options.count and (self.options.time or self._must_wait):
                 try:
-                    await asyncio.wait_for(self.stop.wait(), self.options.time or None)
+                    async with asyncio.timeout(self.options.time or None):
+                        await self.stop.wait()
                 except TimeoutError:
                     pass
         finally:

@@ -20,7 +20,7 @@ from management.perf import options as table
 from management.perf.churn import Churn, Count
 from management.perf.report import summary
 from management.perf.throughput import Throughput
-from management.supervisor import read_note
+from management.starting import read_note
 
 USAGE, UNAVAILABLE, WRONG = os.EX_USAGE, os.EX_UNAVAILABLE, os.EX_SOFTWARE
 

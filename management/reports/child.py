@@ -171,7 +171,8 @@ class Child:
         if self._printing is not None:
             # What was started by the job, and lives, may hold its output open.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._printing, END_SECONDS_MAX)
+                async with asyncio.timeout(END_SECONDS_MAX):
+                    await self._printing
         if self._log is not None:
             self._log.close()
             self._log = None

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from management.reports.door import is_locked
+
 FAKE = Path(__file__).parent / "fake" / "manage.py"
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -136,6 +138,30 @@ def test_it_starts_again_at_once_after_it_was_killed(start: Start, tmp_path: Pat
     until_ready(first)
     first.kill()
     assert "ready" in until_ready(start())
+
+
+def test_it_leaves_the_directory_free_for_a_part_that_still_ends(
+    start: Start, tmp_path: Path
+) -> None:
+    """The reports part looks at the lock to see whether there is a broker to wait for."""
+    first = start("--stop-timeout=60", reports=["deaf"])
+    until_ready(first)
+    until_started(tmp_path)
+    left = pids(tmp_path)
+    first.kill()
+    for name in ("broker", "web", "tiers", "bridges"):
+        wait_gone(left[name])
+    second = start("--stop-timeout=2")
+    while second.poll() is None:
+        assert not is_locked(tmp_path / "d" / "lock")
+        time.sleep(0.01)
+    os.kill(left["reports"], signal.SIGKILL)
+    assert second.returncode == 75
+    assert second.communicate()[0] == (
+        f"leveret serve: the data directory {tmp_path / 'd'} is in use by reports (process"
+        f" {left['reports']}), which an earlier start has left: it did not end within stop_timeout"
+        " (2 s)\n"
+    )
 
 
 def test_it_kills_a_child_that_does_not_stop(start: Start, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from broker.process import lifetime, logs  # noqa: E402
 from broker.settings import config as settings  # noqa: E402
-from management import alive, supervisor  # noqa: E402
+from management import alive, starting, supervisor  # noqa: E402
 
 
 def pretend(name: str, config: settings.Config) -> int:
@@ -71,8 +71,8 @@ def main() -> int:
         lifetime.leave()
         return status
     try:
-        supervisor.prepare(config)
-    except supervisor.StartError as error:
+        starting.prepare(config)
+    except starting.StartError as error:
         print(f"leveret serve: {error}", file=sys.stderr)
         return error.status
     if "hangs" in os.environ.get("LEVERET_TEST_FAKE", ""):
