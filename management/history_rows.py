@@ -8,18 +8,17 @@ from broker.schema.message_history import (
     BODY,
     BYTES,
     CONNECTION,
-    OUTCOME,
     PREFIX,
     QUEUE_COUNT,
     QUEUES,
     USER,
+    outcome_of,
 )
 
 _NOTED = {
     "user": USER,
     "connection": CONNECTION,
     "queues": QUEUES,
-    "outcome": OUTCOME,
 }
 
 
@@ -39,6 +38,7 @@ def record(message: dict[str, Any]) -> dict[str, Any]:
         properties.pop("headers", None)
     return {
         **{key: headers.get(name) for key, name in _NOTED.items()},
+        "outcome": outcome_of(headers),
         "queue_count": headers.get(QUEUE_COUNT, len(headers.get(QUEUES, ()))),
         "offset": message["offset"],
         "timestamp": message["timestamp"],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 HISTORY = "amq.history"
 """The stream that holds it, in each vhost that has one."""
 
@@ -30,6 +33,14 @@ PLACE_KEY = f"header:{PLACE}"
 """The history is indexed by it where events are kept."""
 
 ROUTED, UNROUTABLE, REFUSED, DELAYED = "routed", "unroutable", "refused", "delayed"
+
+
+def outcome_of(headers: Mapping[str, Any]) -> str | None:
+    """What came of the publish that a record is of: ROUTED where it says nothing. None: it is an
+    event, and no publish."""
+    outcome: str | None = headers.get(OUTCOME)
+    return ROUTED if outcome is None and EVENT not in headers else outcome
+
 
 QUEUES_MAX = 64
 """Names of queues in one record; where there were more, `QUEUE_COUNT` says how many."""

@@ -133,6 +133,20 @@ async def test_each_record_is_of_its_own_message_whatever_ways_a_publisher_takes
     assert rows[30]["queues"] == [names[0]]
 
 
+async def test_a_record_has_no_header_for_the_outcome_that_nearly_all_have(
+    client: BrokerClient, vhost: str, amqp: BlockingChannel
+) -> None:
+    amqp.queue_declare("orders", durable=True)
+    amqp.queue_bind("orders", "amq.topic", "orders")
+    await keep(client, vhost, "headers", "^amq[.]topic$")
+    amqp.basic_publish("amq.topic", "orders", b"", PERSISTENT)
+    amqp.basic_publish("amq.topic", "nowhere", b"", PERSISTENT)
+    rows = await client.call("stream.read", vhost=vhost, name=HISTORY, offset="first", count=10)
+    named = [row["properties"]["headers"].get("x-history-outcome") for row in rows]
+    assert named == [None, "unroutable"]
+    assert [record(row)["outcome"] for row in rows] == ["routed", "unroutable"]
+
+
 async def test_an_exchange_under_a_policy_records_what_finds_no_queue_and_what_is_refused(
     client: BrokerClient, vhost: str, amqp: BlockingChannel
 ) -> None:

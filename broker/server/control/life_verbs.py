@@ -19,7 +19,6 @@ from broker.schema.message_history import (
     GAP,
     GAP_PLACE,
     HISTORY,
-    OUTCOME,
     PLACE,
     PLACE_KEY,
     PLACES,
@@ -28,6 +27,7 @@ from broker.schema.message_history import (
     QUEUES,
     SINCE,
     USER,
+    outcome_of,
     place_of,
     queue_part,
 )
@@ -107,7 +107,7 @@ class Life:
             "exchange": record["exchange"],
             "routing_key": record["routing_key"],
             "queues": headers.get(QUEUES) or [],
-            "outcome": headers.get(OUTCOME),
+            "outcome": outcome_of(headers),
         }
         self._go_to(headers, self._begin)
 
