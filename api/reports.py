@@ -15,9 +15,9 @@ from ninja import Field, Router, Schema
 
 from management.appliance import config
 from management.broker_client import BrokerError
-from management.reports import desk
+from management.reports import access
+from management.reports.access import ReportAccess
 from management.reports.client import ReportsRefused, ReportsUnavailable
-from management.reports.desk import Desk
 from management.reports.runs import RESULT_FORMATS, RunNotFound
 from management.reports.visibility import require_administrator, require_monitoring, visible_vhosts
 
@@ -34,10 +34,10 @@ class Prices(Schema):
     connections: str | float | None = None
 
 
-async def _at_desk(method: str, *arguments: Any) -> Any:
-    """Call a method of the reports' desk in a thread; its errors as the API's."""
+async def _asked(method: str, *arguments: Any) -> Any:
+    """Call a method of the reports' access in a thread; its errors as the API's."""
     try:
-        return await to_thread(getattr(Desk(config().data_dir), method), *arguments)
+        return await to_thread(getattr(ReportAccess(config().data_dir), method), *arguments)
     except RunNotFound as error:
         raise BrokerError(404, "Object Not Found", str(error)) from None
     except (ReportsRefused, ValueError) as error:
@@ -55,7 +55,7 @@ async def list_reports(request: HttpRequest) -> Any:
     """All reports: when they ran last, when they run next."""
     await visible_vhosts(request.user)
     everything = _sees_everything(request)
-    return [desk.described(one, everything=everything) for one in await _at_desk("standings")]
+    return [access.described(one, everything=everything) for one in await _asked("standings")]
 
 
 @router.get("/reports/{seg:name}")
@@ -63,9 +63,9 @@ async def get_report(request: HttpRequest, name: str) -> Any:
     """One report, and its runs, newest first."""
     await visible_vhosts(request.user)
     everything = _sees_everything(request)
-    standing = await _at_desk("standing", name)
-    runs = [desk.described_run(run, everything=everything) for run in standing.runs]
-    return desk.described(standing, everything=everything) | {"runs": runs}
+    standing = await _asked("standing", name)
+    runs = [access.described_run(run, everything=everything) for run in standing.runs]
+    return access.described(standing, everything=everything) | {"runs": runs}
 
 
 @router.get("/reports/cost/tariff")
@@ -74,8 +74,8 @@ async def get_tariffs(request: HttpRequest) -> Any:
     messages, a GB of bodies, a GB held for an hour, an hour of a connection, from the month `since`
     on; and the closed months, which do not change, with when (UTC ms) and by which tariff."""
     await visible_vhosts(request.user)
-    closed = [to_builtins(month) for month in await _at_desk("closed")]
-    return {"tariffs": await _at_desk("tariffs"), "closed": closed}
+    closed = [to_builtins(month) for month in await _asked("closed")]
+    return {"tariffs": await _asked("tariffs"), "closed": closed}
 
 
 @router.put("/reports/cost/tariff/{seg:since}", response={204: None})
@@ -84,7 +84,7 @@ async def put_tariff(request: HttpRequest, since: str, body: Prices) -> HttpResp
     `messages`, `bytes`, `storage`, `connections`; what is left out costs nothing. Only an
     administrator may, and only for months after the newest closed one."""
     require_administrator(request.user)
-    await _at_desk("set_tariff", since, body.dict(), request.user.name)
+    await _asked("set_tariff", since, body.dict(), request.user.name)
     return HttpResponse(status=204)
 
 
@@ -92,7 +92,7 @@ async def put_tariff(request: HttpRequest, since: str, body: Prices) -> HttpResp
 async def delete_tariff(request: HttpRequest, since: str) -> HttpResponse:
     """Take the tariff away that begins in a month, unless that month is closed."""
     require_administrator(request.user)
-    await _at_desk("remove_tariff", since, request.user.name)
+    await _asked("remove_tariff", since, request.user.name)
     return HttpResponse(status=204)
 
 
@@ -116,7 +116,7 @@ async def get_plans(request: HttpRequest, name: str) -> Any:
     """The plans of a report: schedules of their own, and who gets a notice of the result. Only an
     administrator sees them: addresses may hold secrets."""
     require_administrator(request.user)
-    return await _at_desk("plans", name)
+    return await _asked("plans", name)
 
 
 @router.put("/reports/{seg:name}/plans/{seg:plan}", response={204: None})
@@ -124,7 +124,7 @@ async def put_plan(request: HttpRequest, name: str, plan: str, body: PlanBody) -
     """Set a plan. One without parameters takes the place of the schedule in the settings."""
     require_administrator(request.user)
     given = {key: text for key, text in body.dict(by_alias=True).items() if text}
-    await _at_desk("set_plan", name, plan, given, request.user.name)
+    await _asked("set_plan", name, plan, given, request.user.name)
     return HttpResponse(status=204)
 
 
@@ -132,7 +132,7 @@ async def put_plan(request: HttpRequest, name: str, plan: str, body: PlanBody) -
 async def delete_plan(request: HttpRequest, name: str, plan: str) -> HttpResponse:
     """Take a plan away."""
     require_administrator(request.user)
-    await _at_desk("remove_plan", name, plan, request.user.name)
+    await _asked("remove_plan", name, plan, request.user.name)
     return HttpResponse(status=204)
 
 
@@ -142,7 +142,7 @@ async def run_report(request: HttpRequest, name: str) -> Any:
     query may hold `from`, `to` (times in UTC), `grain`, `by` and `vhost`."""
     require_monitoring(request.user)
     user = request.user.name
-    return 202, {"report": name, "run_id": await _at_desk("run", name, user, request.GET.dict())}
+    return 202, {"report": name, "run_id": await _asked("run", name, user, request.GET.dict())}
 
 
 @router.get("/reports/{seg:name}/runs/{seg:run}")
@@ -156,17 +156,17 @@ async def get_run(
     order them; with `page`, JSON holds one page of `page_size` rows."""
     vhosts = await visible_vhosts(request.user)
     run_id, _, form = run.partition(".")
-    record = await _at_desk("find", name, run_id)
+    record = await _asked("find", name, run_id)
     if not form:
-        return desk.described_run(record, everything=_sees_everything(request))
+        return access.described_run(record, everything=_sees_everything(request))
     if form == "log":
         require_monitoring(request.user)
-        text = await _at_desk("log", record)
+        text = await _asked("log", record)
         return HttpResponse(text, content_type="text/plain; charset=utf-8")
-    where = await _at_desk("chosen", record, request.GET, vhosts)
+    where = await _asked("chosen", record, request.GET, vhosts)
     if page and form == "json":
-        return await _at_desk("page", record, where, page, page_size)
-    parts = await _at_desk("file", record, form, where)
+        return await _asked("page", record, where, page, page_size)
+    parts = await _asked("file", record, form, where)
     response = StreamingHttpResponse(_in_threads(parts), content_type=RESULT_FORMATS[form])
     if form != "json":
         file_name = f"{name}-{record.run_id}.{form}"
@@ -178,7 +178,7 @@ async def get_run(
 async def retry_run(request: HttpRequest, name: str, run: str) -> Any:
     """Compute again, with the same parameters, what failed or was cancelled."""
     require_monitoring(request.user)
-    return 202, {"report": name, "run_id": await _at_desk("retry", name, run, request.user.name)}
+    return 202, {"report": name, "run_id": await _asked("retry", name, run, request.user.name)}
 
 
 async def _in_threads(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
@@ -191,5 +191,5 @@ async def _in_threads(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
 async def cancel_run(request: HttpRequest, name: str, run: str) -> HttpResponse:
     """End a run that waits or runs; its record then says `cancelled`."""
     require_monitoring(request.user)
-    await _at_desk("cancel", name, run)
+    await _asked("cancel", name, run)
     return HttpResponse(status=204)

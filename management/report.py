@@ -18,8 +18,8 @@ from typing import IO
 from broker.process.lifetime import program
 from broker.settings import config as settings
 from management.reports import client, parameters
+from management.reports.access import ReportAccess, order, top
 from management.reports.catalog import REPORTS
-from management.reports.desk import Desk, order, top
 from management.reports.pages import Where
 from management.reports.runs import RESULT_FORMATS, Run, RunNotFound
 from management.reports.shapes import View
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     except settings.ConfigError as error:
         print(f"leveret report: {error}", file=sys.stderr)
         return settings.EXIT_CONFIG
-    desk = Desk(config.data_dir.absolute())
+    access = ReportAccess(config.data_dir.absolute())
     names = {"from": options.first, "to": options.end, "grain": options.grain,
              "by": options.by, "vhost": options.vhost}  # fmt: skip
     given = {name: value for name, value in names.items() if value}
@@ -43,14 +43,14 @@ def main(argv: Sequence[str]) -> int:
     try:
         asked, canonical = parameters.read(REPORTS[options.name], given)
         _check(asked.view, chosen, options.output)  # before a run that may take minutes
-        run = desk.newest(options.name, canonical) if options.cached else None
+        run = access.newest(options.name, canonical) if options.cached else None
         if run is None:
             run_id = client.run(config.data_dir.absolute(), options.name, None, canonical)
-            run = _wait(desk, options.name, run_id)
+            run = _wait(access, options.name, run_id)
         if run.state != "done":
             print(f"leveret report: run {run.run_id} {run.state}: {run.error}", file=sys.stderr)
             return os.EX_SOFTWARE
-        _write(desk, run, desk.chosen(run, chosen, None), options)
+        _write(access, run, access.chosen(run, chosen, None), options)
     except ValueError as error:
         print(f"leveret report: {error}", file=sys.stderr)
         return os.EX_USAGE
@@ -111,10 +111,10 @@ def _part(output: str) -> Path:
     return Path(f"{output}.part")
 
 
-def _wait(desk: Desk, name: str, run_id: str) -> Run:
+def _wait(access: ReportAccess, name: str, run_id: str) -> Run:
     """Wait for a run's end. Standard error tells each step, if it is a terminal."""
     told = ""
-    while not (run := desk.find(name, run_id)).is_over:
+    while not (run := access.find(name, run_id)).is_over:
         if run.progress.step != told and sys.stderr.isatty():
             told = run.progress.step
             print(told, file=sys.stderr)
@@ -122,14 +122,14 @@ def _wait(desk: Desk, name: str, run_id: str) -> Run:
     return run
 
 
-def _write(desk: Desk, run: Run, where: Where, options: argparse.Namespace) -> None:
+def _write(access: ReportAccess, run: Run, where: Where, options: argparse.Namespace) -> None:
     for gap in run.gaps:
         print(
             f"leveret report: counts are missing from {_iso(gap.since)} to {_iso(gap.until)}"
             f" ({gap.reason})",
             file=sys.stderr,
         )
-    pieces = desk.file(run, options.format, where)
+    pieces = access.file(run, options.format, where)
     if options.output is None:
         _copy(pieces, sys.stdout.buffer)
         return

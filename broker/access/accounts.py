@@ -64,7 +64,7 @@ class Access:
         """By user, vhost and exchange."""
         self.parameters = Parameters(files, self._parameters_changed)
         self.attempts: Counter[tuple[str, str, str, bool]] = Counter()
-        """Logins by protocol (`door`), user, peer and result."""
+        """Logins by protocol, user, peer and result."""
         self.counts_sources = True
         self._files = files
         self._clock_ms = clock_ms
@@ -128,22 +128,22 @@ class Access:
         peer_is_loopback: bool,
         *,
         peer: str,
-        door: str,
+        protocol: str,
         again: bool = False,
     ) -> User | Refused | Job:
         """Starts a login. A `Job` means: run `verify` in a thread, then `finish`.
 
-        `peer` is the address the person's socket comes from; `door` is http, websocket or amqp.
+        `peer` is the address the person's socket comes from; `protocol` is http, websocket or amqp.
         `again`: its connection was let in with both before, so that it waits for no others.
         """
         known = self.users.get(user)
         wait = self.throttle.wait(user, peer)
-        if known is not None and door != "http" and self._tickets.redeem(known, password):
-            return self._let_in(known, door, peer)
+        if known is not None and protocol != "http" and self._tickets.redeem(known, password):
+            return self._let_in(known, protocol, peer)
         if wait is not None:
-            return self._refuse_throttled(user, peer, door, wait)
+            return self._refuse_throttled(user, peer, protocol, wait)
         if known is not None and known.loopback_only and not peer_is_loopback:
-            self._count(door, user, peer, False)
+            self._count(protocol, user, peer, False)
             return Refused("User can only log in via localhost")
         mac = self._verified.mac(user, password)
         if (
@@ -152,12 +152,12 @@ class Access:
             and (again or not self.throttle.is_flooded(user, peer))
         ):
             self.throttle.trust(user, peer)
-            return self._let_in(known, door, peer)
+            return self._let_in(known, protocol, peer)
         shared = self._jobs.get((mac, peer))
         if shared is not None:
             return shared
         if not self.throttle.begin(user, peer, again=again):
-            return self._refuse_throttled(user, peer, door, Wait(1.0))
+            return self._refuse_throttled(user, peer, protocol, Wait(1.0))
         job = Job(
             user=user,
             password=password,
@@ -178,13 +178,13 @@ class Access:
         return known is not None and (peer_is_loopback or not known.loopback_only)
 
     def begin_certified(
-        self, user: str, peer_is_loopback: bool, *, peer: str, door: str
+        self, user: str, peer_is_loopback: bool, *, peer: str, protocol: str
     ) -> User | Refused:
         """A login without a password: the client's certificate was verified and names the user."""
         known = self.users.get(user)
         if known is not None and self.admits(user, peer_is_loopback):
-            return self._let_in(known, door, peer)
-        self._count(door, user, peer, False)
+            return self._let_in(known, protocol, peer)
+        self._count(protocol, user, peer, False)
         if known is not None:
             return Refused("User can only log in via localhost")
         return Refused("the client's certificate names no user of this broker")
@@ -219,13 +219,13 @@ class Access:
             )
             self._users_changed()
 
-    def finish(self, job: Job, ok: bool, *, door: str) -> User | Refused:
+    def finish(self, job: Job, ok: bool, *, protocol: str) -> User | Refused:
         """Ends a login that `begin` made a job of. Each login that shares the job calls it."""
         self.settle(job, ok)
         user = self._fitting(job, ok)
         if user is not None:
-            return self._let_in(user, door, job.peer)
-        self._count(door, job.user, job.peer, False)
+            return self._let_in(user, protocol, job.peer)
+        self._count(protocol, job.user, job.peer, False)
         return Refused()
 
     def abandon(self, job: Job) -> None:
@@ -468,19 +468,19 @@ class Access:
         self._next_epoch += 1
         return epoch
 
-    def _let_in(self, user: User, door: str, peer: str) -> User:
-        self._count(door, user.name, peer, True)
+    def _let_in(self, user: User, protocol: str, peer: str) -> User:
+        self._count(protocol, user.name, peer, True)
         return user
 
-    def _refuse_throttled(self, user: str, peer: str, door: str, wait: Wait) -> Refused:
-        self._count(door, user, peer, False)
+    def _refuse_throttled(self, user: str, peer: str, protocol: str, wait: Wait) -> Refused:
+        self._count(protocol, user, peer, False)
         return Refused.too_often(wait)
 
-    def _count(self, door: str, user: str, peer: str, ok: bool) -> None:
-        is_full = len(self.attempts) >= 10_000 and (door, user, peer, ok) not in self.attempts
+    def _count(self, protocol: str, user: str, peer: str, ok: bool) -> None:
+        is_full = len(self.attempts) >= 10_000 and (protocol, user, peer, ok) not in self.attempts
         if is_full or not self.counts_sources:
             user, peer = "", ""
-        self.attempts[door, user, peer, ok] += 1
+        self.attempts[protocol, user, peer, ok] += 1
 
     def _users_changed(self) -> None:
         self.version += 1

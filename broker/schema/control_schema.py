@@ -114,7 +114,7 @@ class Authenticate(Arguments):
     user: str
     password: str
     peer: str
-    door: Literal["http", "websocket", "amqp"] = "http"
+    protocol: Literal["http", "websocket", "amqp"] = "http"
     again: bool = False
     login: int | None = None
 

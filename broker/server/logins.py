@@ -56,7 +56,7 @@ class Logins:
         user: str,
         password: str,
         peer: str,
-        door: str,
+        protocol: str,
         *,
         from_here: bool | None = None,
         again: bool = False,
@@ -64,14 +64,16 @@ class Logins:
         """The user, or why not. A login that is cancelled leaves the line; a password that is being
         checked already still counts.
 
-        `peer` is an IP address without port, or `unix`; `door` is http, websocket or amqp.
+        `peer` is an IP address without port, or `unix`; `protocol` is http, websocket or amqp.
         `from_here` says whether the peer is this machine, where the address alone does not.
         `again`: its connection was let in with the same user and password before.
         """
         address = address_of(peer)
         if from_here is None:
             from_here = is_loopback(peer)
-        begun = self._access.begin(user, password, from_here, peer=address, door=door, again=again)
+        begun = self._access.begin(
+            user, password, from_here, peer=address, protocol=protocol, again=again
+        )
         if not isinstance(begun, Job):
             return await self._slowly(begun)
         if begun.outcome is None and not self._queue(begun):
@@ -86,7 +88,7 @@ class Logins:
                 self._access.abandon(begun)
         if ok is None:
             return _BUSY
-        return self._access.finish(begun, ok, door=door)
+        return self._access.finish(begun, ok, protocol=protocol)
 
     async def _slowly(self, outcome: User | Refused) -> User | Refused:
         """A refusal without a look at the password costs the broker little and the client nothing:
@@ -122,10 +124,12 @@ class Logins:
             self._start_next()
 
     def check_certificate(
-        self, user: str, peer: str, door: str, *, from_here: bool
+        self, user: str, peer: str, protocol: str, *, from_here: bool
     ) -> User | Refused:
         """The user that a verified client certificate names, or why not."""
-        return self._access.begin_certified(user, from_here, peer=address_of(peer), door=door)
+        return self._access.begin_certified(
+            user, from_here, peer=address_of(peer), protocol=protocol
+        )
 
     async def hash(self, password: str) -> str:
         """The hash to keep for a new password."""

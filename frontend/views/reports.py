@@ -20,11 +20,11 @@ from frontend.report_cells import Layout
 from frontend.views.report_charts import charts
 from frontend.views.report_forecast import forecast
 from management.appliance import config
-from management.reports import desk as queries
+from management.reports import access as queries
 from management.reports import parameters
+from management.reports.access import ReportAccess, Standing
 from management.reports.catalog import REPORTS
 from management.reports.client import ReportsRefused, ReportsUnavailable
-from management.reports.desk import Desk, Standing
 from management.reports.measures import Column
 from management.reports.pages import Result, Where
 from management.reports.plans import FIELDS
@@ -61,15 +61,15 @@ async def reports(request: HttpRequest, name: str = "") -> HttpResponseBase:
     name = name or next(iter(REPORTS))
     if name not in REPORTS:
         raise Http404
-    desk = Desk(config().data_dir)
+    access = ReportAccess(config().data_dir)
     facts: dict[str, Any] = {"status": 200}
     if request.method == "POST":
         try:
-            return await _act(request, desk, name)
+            return await _act(request, access, name)
         except (ReportsRefused, ReportsUnavailable, RunNotFound, ValueError) as error:
             facts |= {"error": str(error), "status": 400}
     vhosts = await visible_vhosts(request.user)
-    standing = await to_thread(desk.standing, name)
+    standing = await to_thread(access.standing, name)
     given = _parameters(request)
     try:
         chosen, canonical = parameters.read(REPORTS[name], given)
@@ -82,11 +82,11 @@ async def reports(request: HttpRequest, name: str = "") -> HttpResponseBase:
     units = (f"messages by the {chosen.grain}", f"bytes of bodies by the {chosen.grain}")
     facts |= {"grain": chosen.grain, "chart_units": units}
     if run is not None:
-        facts |= await to_thread(_result, request, desk, run, vhosts)
+        facts |= await to_thread(_result, request, access, run, vhosts)
     if request.user.is_administrator:
-        facts["plans"] = await to_thread(_plans, desk, name)
+        facts["plans"] = await to_thread(_plans, access, name)
     if REPORTS[name].charges:
-        facts |= await to_thread(_accounts, desk)
+        facts |= await to_thread(_accounts, access)
         facts["may_price"] = request.user.is_administrator
     return render(request, "reports.html", facts, status=facts["status"])
 
@@ -103,7 +103,7 @@ async def status(request: HttpRequest, name: str) -> HttpResponseBase:
     if name not in REPORTS:
         raise Http404
     await visible_vhosts(request.user)
-    standing = await to_thread(Desk(config().data_dir).standing, name)
+    standing = await to_thread(ReportAccess(config().data_dir).standing, name)
     try:
         _, canonical = parameters.read(REPORTS[name], _parameters(request))
     except ValueError:
@@ -116,22 +116,22 @@ async def status(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "reports/status.html", _state(request, standing, canonical, None))
 
 
-async def _act(request: HttpRequest, desk: Desk, name: str) -> HttpResponseBase:
+async def _act(request: HttpRequest, access: ReportAccess, name: str) -> HttpResponseBase:
     require_monitoring(request.user)
     choice = _parameters(request)
     address = reverse("report", args=[name]) + ("?" + urlencode(choice) if choice else "")
     action = request.POST.get("action", "")
     if action == "run":
-        await to_thread(desk.run, name, request.user.name, choice)
+        await to_thread(access.run, name, request.user.name, choice)
         return done(request, address, "The report is being computed.")
     if action in ("tariff", "remove-tariff") and REPORTS[name].charges:
         require_administrator(request.user)
         since = request.POST.get("since", "").strip()
         if action == "remove-tariff":
-            await to_thread(desk.remove_tariff, since, request.user.name)
+            await to_thread(access.remove_tariff, since, request.user.name)
             return done(request, address, f"The tariff from {since} is removed.")
         given = {key: request.POST.get(key, "") for key in ("currency", *ITEMS)}
-        await to_thread(desk.set_tariff, since, given, request.user.name)
+        await to_thread(access.set_tariff, since, given, request.user.name)
         return done(
             request, address, f"The tariff from {since} is set. Run the report to apply it."
         )
@@ -139,32 +139,32 @@ async def _act(request: HttpRequest, desk: Desk, name: str) -> HttpResponseBase:
         require_administrator(request.user)
         plan = request.POST.get("plan", "").strip()
         if action == "remove-plan":
-            await to_thread(desk.remove_plan, name, plan, request.user.name)
+            await to_thread(access.remove_plan, name, plan, request.user.name)
             return done(request, address, f"The plan {plan} is removed.")
         given = {key: request.POST[key] for key in FIELDS if request.POST.get(key)}
         given |= choice
-        await to_thread(desk.set_plan, name, plan, given, request.user.name)
+        await to_thread(access.set_plan, name, plan, given, request.user.name)
         return done(request, address, f"The plan {plan} is set.")
     if action == "retry":
-        await to_thread(desk.retry, name, request.POST.get("run_id", ""), request.user.name)
+        await to_thread(access.retry, name, request.POST.get("run_id", ""), request.user.name)
         return done(request, address, "The report is being computed again.")
     if action == "cancel":
-        await to_thread(desk.cancel, name, request.POST.get("run_id", ""))
+        await to_thread(access.cancel, name, request.POST.get("run_id", ""))
         return done(request, address, "The run is cancelled.")
     raise Http404
 
 
-def _plans(desk: Desk, name: str) -> list[dict[str, Any]]:
+def _plans(access: ReportAccess, name: str) -> list[dict[str, Any]]:
     try:
-        return desk.plans(name)
+        return access.plans(name)
     except ValueError:
         return []
 
 
-def _accounts(desk: Desk) -> dict[str, Any]:
+def _accounts(access: ReportAccess) -> dict[str, Any]:
     """The tariffs, the closed months, and what a form for the next tariff begins with."""
     try:
-        tariffs, closed = desk.tariffs(), desk.closed()
+        tariffs, closed = access.tariffs(), access.closed()
     except ValueError as error:
         return {"error": str(error), "tariffs": [], "closed": []}
     newest = closed[-1].month if closed else ""
@@ -220,18 +220,18 @@ def _seconds(run: Run | None) -> float | None:
 
 
 def _result(
-    request: HttpRequest, desk: Desk, run: Run, vhosts: Collection[str] | None
+    request: HttpRequest, access: ReportAccess, run: Run, vhosts: Collection[str] | None
 ) -> dict[str, Any]:
     """The part of the result that the URL asks for: `vhost`, `q` (part of a queue's name), `page`.
 
     The chart adds up all rows that match.
     """
-    view, report = desk.view(run), REPORTS[run.report]
-    result = desk.result(run)
+    view, report = access.view(run), REPORTS[run.report]
+    result = access.result(run)
     everything = queries.where(view, {}, vhosts)
     error = {}
     try:
-        where = desk.chosen(run, request.GET, vhosts)
+        where = access.chosen(run, request.GET, vhosts)
         result.check_order(where)
     except ValueError as problem:
         error = {"error": str(problem), "status": 400}

@@ -104,7 +104,7 @@ def _close_months(
     rows = rows if recent is None else rows.unionByName(recent)
     work = Path(given.work_directory)
     work.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger(Path(given.reports_directory), intake.tables.door, work)
+    ledger = Ledger(Path(given.reports_directory), intake.tables.placement, work)
     costs.close_months(rows, ledger, given.tariffs, months, int(now.timestamp() * 1000))
 
 

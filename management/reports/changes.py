@@ -10,8 +10,8 @@ from pathlib import Path
 from . import plans, tariff
 from .catalog import REPORTS
 from .client import Request
-from .door import Door
 from .ledger import Ledger
+from .placement import Placement
 from .runs import RunNotFound
 
 log = logging.getLogger("management.reports.process")
@@ -23,11 +23,11 @@ VERBS = ("tariff", "remove tariff", "plan", "remove plan")
 
 
 class Changes:
-    """The tariffs and plans below the reports' directory, which are changed through `door`."""
+    """The tariffs and plans below the reports' directory, which are changed through `placement`."""
 
-    def __init__(self, directory: Path, door: Door) -> None:
+    def __init__(self, directory: Path, placement: Placement) -> None:
         self._directory = directory
-        self._door = door
+        self._placement = placement
         self._one_at_a_time = asyncio.Lock()
 
     async def make(self, request: Request) -> None:
@@ -51,7 +51,7 @@ class Changes:
         self._check_open(new.since)
         kept = [one for one in tariff.read(self._directory) if one.since != new.since]
         in_order = sorted([*kept, new], key=lambda one: one.since)
-        tariff.store(self._directory, in_order, self._door)
+        tariff.store(self._directory, in_order, self._placement)
         log.info("tariff from %s set by %r: %s", new.since, asked_by, new)
 
     def remove_tariff(self, since: str, asked_by: str | None) -> None:
@@ -62,7 +62,7 @@ class Changes:
         if len(kept) == len(found):
             raise RunNotFound(f"there is no tariff from {since}")
         self._check_open(since)
-        tariff.store(self._directory, kept, self._door)
+        tariff.store(self._directory, kept, self._placement)
         log.info("tariff from %s removed by %r", since, asked_by)
 
     def _check_open(self, since: str) -> None:
@@ -82,7 +82,7 @@ class Changes:
         kept = [
             one for one in plans.read(self._directory) if (one.report, one.name) != (report, name)
         ]
-        plans.store(self._directory, [*kept, new], self._door)
+        plans.store(self._directory, [*kept, new], self._placement)
         log.info("plan %r of %s set by %r", name, report, asked_by)
 
     def remove_plan(self, report: str, name: str, asked_by: str | None) -> None:
@@ -91,5 +91,5 @@ class Changes:
         kept = [one for one in found if (one.report, one.name) != (report, name)]
         if len(kept) == len(found):
             raise RunNotFound(f"report {report} has no plan {name!r}")
-        plans.store(self._directory, kept, self._door)
+        plans.store(self._directory, kept, self._placement)
         log.info("plan %r of %s removed by %r", name, report, asked_by)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from . import bronze
 from .bronze import Census, Source
-from .door import HERE, Door, Remove
 from .gaps import Gap
 from .keeping import Keeping
+from .placement import HERE, Placement, Remove
 from .tables import Consumed, File, Tables, Written
 
 if TYPE_CHECKING:
@@ -38,19 +38,19 @@ class Taken:
 
 
 class Intake:
-    """The feed in `usage` and the tables made of it, which are changed through `door`; `work` is a
-    directory that is emptied, and that Spark sees too.
+    """The feed in `usage` and the tables made of it, which are changed through `placement`; `work`
+    is a directory that is emptied, and that Spark sees too.
     """
 
     def __init__(
-        self, usage: Path, work: Path, keeping: Keeping, now: datetime, door: Door = HERE
+        self, usage: Path, work: Path, keeping: Keeping, now: datetime, placement: Placement = HERE
     ) -> None:
         self._usage = usage
         self._work = work
         self._keeping = keeping
         self._now = now.astimezone(UTC)
         self._now_ms = int(now.timestamp() * 1000)
-        self.tables = Tables(usage / "tables", door)
+        self.tables = Tables(usage / "tables", placement)
         self._reader = ThreadPoolExecutor(1)
         self._next: Future[Taken] | None = None
 
@@ -175,7 +175,7 @@ class Intake:
             if source.name in self.tables.manifest.consumed
             and (source.path.is_dir() or source.hour < oldest - timedelta(hours=1))
         ]
-        self.tables.door.carry(gone)
+        self.tables.placement.carry(gone)
         present = {source.name for source in bronze.closed_sources(self._usage)}
         self.tables.clean(present, self._now_ms)
 

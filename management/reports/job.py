@@ -28,8 +28,8 @@ from management.priority import give_way_as_parent
 
 from . import parameters
 from .catalog import REPORTS
-from .door import BrokerDoor
 from .orders import Answer, Outcome, Specification
+from .placement import BrokerPlacement
 from .progress import Watch
 from .records import is_full, plain
 from .runs import READING, STARTING
@@ -138,7 +138,7 @@ def run(
 
     now = datetime.now(UTC)
     usage, work = Path(specification.usage_directory), Path(specification.work_directory)
-    intake = Intake(usage, work, specification.keeping, now, BrokerDoor(usage.parent))
+    intake = Intake(usage, work, specification.keeping, now, BrokerPlacement(usage.parent))
     chosen, _ = parameters.read(REPORTS[specification.report], specification.parameters)
     files = intake.tables.files(chosen.grain, chosen.before(now), chosen.end)
     rows = sum(file.rows for file in files)

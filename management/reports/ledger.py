@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from .door import HERE, Bring, Door, Step, Write
+from .placement import HERE, Bring, Placement, Step, Write
 from .tariff import Tariff, month_of
 
 FOLDER = "months"
@@ -32,12 +32,14 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True):
 
 class Ledger:
     """The closed months below the reports' directory. Files of a month that is being closed are
-    written in `work` (where temporary files are, if it is left out) and go through `door`.
+    written in `work` (where temporary files are, if it is left out) and go through `placement`.
     """
 
-    def __init__(self, directory: Path, door: Door = HERE, work: Path | None = None) -> None:
+    def __init__(
+        self, directory: Path, placement: Placement = HERE, work: Path | None = None
+    ) -> None:
         self._directory = directory / FOLDER
-        self._door = door
+        self._placement = placement
         self._work = work
 
     def months(self) -> list[Closed]:
@@ -82,7 +84,7 @@ class Ledger:
                 pyarrow.parquet.write_table(table, made, compression="zstd")
                 steps.append(Bring(str(made), str(place / made.name)))
             record = msgspec.json.format(msgspec.json.encode(closed), indent=1)
-            self._door.carry([*steps, Write(str(place / RECORD), record)])
+            self._placement.carry([*steps, Write(str(place / RECORD), record)])
 
     def _names(self) -> list[str]:
         try:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from .door import Write
 from .ledger import FOLDER
+from .placement import Write
 from .runs import RESULT, Runs
 from .stores import Store, StoreFailed
 from .tables import MANIFEST, Manifest, Tables
@@ -52,7 +52,7 @@ def _own(store: Store, tables: Tables) -> None:
         )
     if not own:
         own = secrets.token_hex(16)
-        tables.door.carry([Write(str(path), f"{own}\n".encode())])
+        tables.placement.carry([Write(str(path), f"{own}\n".encode())])
     if not there:
         store.put(f"{TABLES}/{OWNER}", f"{own}\n".encode())
 

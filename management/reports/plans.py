@@ -17,7 +17,7 @@ from croniter import croniter
 
 from . import parameters
 from .catalog import REPORTS
-from .door import HERE, Door, Write
+from .placement import HERE, Placement, Write
 
 FILE = "plans.json"
 PLANS_MAX = 100
@@ -58,12 +58,12 @@ def read(directory: Path) -> list[Plan]:
     return sorted((one for one in found if one.report in REPORTS), key=lambda one: one.name)
 
 
-def store(directory: Path, plans: list[Plan], door: Door = HERE) -> None:
+def store(directory: Path, plans: list[Plan], placement: Placement = HERE) -> None:
     """Raises OSError, and ValueError for too many."""
     if len(plans) > PLANS_MAX:
         raise ValueError(f"there are {PLANS_MAX} plans already: remove some first")
     data = msgspec.json.format(msgspec.json.encode(_File(plans)), indent=1)
-    door.carry([Write(str(directory / FILE), data)])
+    placement.carry([Write(str(directory / FILE), data)])
 
 
 def checked(report: str, name: str, given: Mapping[str, str]) -> Plan:

@@ -27,14 +27,14 @@ from management.priority import give_way
 from management.worker import Worker
 
 from . import changes, client, delivery, installing, parameters, plans, tariff
+from .access import ReportAccess
 from .catalog import REPORTS
 from .class_archive_maker import Maker
 from .client import FRAME_MAX, LENGTH, Reply, Request
-from .desk import Desk
-from .door import BrokerDoor
 from .keeping import Keeping
 from .kept import KeptJob
 from .orders import Specification
+from .placement import BrokerPlacement
 from .records import Records, plain
 from .runs import READING, STARTING, Delivery, Progress, Run, RunNotFound, Runs
 from .schedule import Entry, Timetable
@@ -87,10 +87,12 @@ class Reports:
     def __init__(self, config: Config, directory: Path) -> None:
         self._worker = Worker("reports", config, log)
         self._data_dir = config.data_dir.absolute()
-        self._door = BrokerDoor(self._data_dir)
-        self._runs = Runs(directory, self._door)
+        self._placement = BrokerPlacement(self._data_dir)
+        self._runs = Runs(directory, self._placement)
         self._records = Records(self._runs)
-        self._changes = changes.Changes(directory, BrokerDoor(self._data_dir, changes.PATIENCE))
+        self._changes = changes.Changes(
+            directory, BrokerPlacement(self._data_dir, changes.PATIENCE)
+        )
         self._waiting: deque[Run] = deque()
         self._running: Run | None = None
         self._job = KeptJob(self._data_dir / "run" / "spark")
@@ -282,7 +284,7 @@ class Reports:
         if not told:
             return
         loop, config = asyncio.get_running_loop(), self._worker.config
-        desk = Desk(self._data_dir)
+        access = ReportAccess(self._data_dir)
 
         def note(done: list[Delivery]) -> None:
             run.deliveries += done
@@ -294,7 +296,7 @@ class Reports:
         def deliver() -> None:
             for plan in told:
                 done = delivery.deliver(
-                    plan, run, lambda most: desk.csv(run, most), config.smtp_url, config.smtp_from
+                    plan, run, lambda most: access.csv(run, most), config.smtp_url, config.smtp_from
                 )
                 with contextlib.suppress(RuntimeError):  # the loop has ended
                     loop.call_soon_threadsafe(note, done)

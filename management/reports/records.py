@@ -1,8 +1,8 @@
 """The records of runs as the reports process writes them: a disk without room does not end it.
 
 What cannot be written is kept in memory, told to the web process with the status, and written as
-soon as there is room. Runs that are over are brought into their place (`door`) by a thread, one
-after another; while the broker is away they stay where they were computed, and are read there.
+soon as there is room. Runs that are over are brought into their place (`placement`) by a thread,
+one after another; while the broker is away they stay where they were computed, and are read there.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `<data>/reports/<report>/<run id>/` holds `run.json` (the record, replaced whole at every change, so
 that a reader always sees a complete one), `log` (what Spark printed) and, once the run is done,
 `result/` with Parquet files. Until a run is over it has the same directory below
-`<data>/run/reports`, from where it is brought through the door. Only the reports process writes
+`<data>/run/reports`, from where it is brought by `placement`. Only the reports process writes
 records; the web process reads them.
 """
 
@@ -21,8 +21,8 @@ from typing import Literal
 import msgspec
 
 from .catalog import REPORTS
-from .door import HERE, Bring, Door, Link, Remove, Step, Write
 from .gaps import Gap
+from .placement import HERE, Bring, Link, Placement, Remove, Step, Write
 
 # Runs kept of each report; the oldest finished ones go first.
 RUNS_KEPT = 50
@@ -108,12 +108,12 @@ class RunNotFound(Exception):
 
 
 class Runs:
-    """The runs under `<data>/reports`, and those under way; `door` is how files come there."""
+    """The runs under `<data>/reports`, and those under way; `placement` is how files come there."""
 
-    def __init__(self, directory: Path, door: Door = HERE) -> None:
+    def __init__(self, directory: Path, placement: Placement = HERE) -> None:
         self.directory = directory
         self._under_way = directory.parent / "run" / directory.name
-        self._door = door
+        self._placement = placement
 
     def new(
         self,
@@ -172,13 +172,13 @@ class Runs:
 
     def write(self, run: Run, *, sync: bool = True) -> None:
         """Replace a run's record; mere progress need not survive a power cut. That of a run which
-        is in its place goes through the door. Raises OSError."""
+        is in its place goes through `placement`. Raises OSError."""
         data = _record(run)
         path = self.path(run.report, run.run_id) / RECORD
         if path.is_relative_to(self._under_way):
             replace(path, data, sync=sync)
         else:
-            self._door.carry([Write(str(path), data)])
+            self._placement.carry([Write(str(path), data)])
 
     def bring(self, report: str, run_id: str) -> None:
         """Bring the files of a run that is over into their place. Raises OSError; then they can be
@@ -195,7 +195,7 @@ class Runs:
         if (local / LOG).exists():
             steps.append(Bring(str(local / LOG), str(kept / LOG)))
         steps.append(Write(str(kept / RECORD), (local / RECORD).read_bytes()))
-        self._door.carry(steps)
+        self._placement.carry(steps)
 
     def _kept_results(self, report: str) -> dict[int, str]:
         """Files of kept results by their inode: a piece of an earlier result is a second name of
@@ -275,7 +275,7 @@ class Runs:
             if kept is None or run_id != kept.run_id:
                 shutil.rmtree(self._local(report, run_id), ignore_errors=True)
                 gone.append(Remove(str(self.directory / report / run_id)))
-        self._door.carry(gone)
+        self._placement.carry(gone)
 
     def ids(self, report: str) -> set[str]:
         """The ids of all runs of a report."""

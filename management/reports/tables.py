@@ -1,9 +1,9 @@
 """The usage tables on disk: which Parquet files hold the hours, days and months.
 
 `<data>/usage/tables/manifest.json` names the files that count and the feed files that are in them.
-Files are written elsewhere, brought into the tables (`door`) under names that were never used, and
-begin to count together, when the manifest is replaced by one rename. So a run that is killed at any
-point has either happened or not, and doing it again neither loses nor doubles a line.
+Files are written elsewhere, brought into the tables (`placement`) under names that were never used,
+and begin to count together, when the manifest is replaced by one rename. So a run that is killed at
+any point has either happened or not, and doing it again neither loses nor doubles a line.
 
 Files that no longer count are deleted by a later run, at least RETIRED_MS afterwards: a backup or a
 reader may have read the manifest before.
@@ -22,8 +22,8 @@ import msgspec
 import pyarrow.parquet
 
 from .columns import MERGED, TABLES_VERSION
-from .door import HERE, Bring, Door, Remove, Step, Write
 from .gaps import Gap
+from .placement import HERE, Bring, Placement, Remove, Step, Write
 
 Grain = Literal["hour", "day", "month"]
 GRAINS: tuple[Grain, ...] = ("hour", "day", "month")
@@ -89,11 +89,11 @@ class Written:
 
 
 class Tables:
-    """The tables under `directory`. One job at a time changes them, through `door`."""
+    """The tables under `directory`. One job at a time changes them, through `placement`."""
 
-    def __init__(self, directory: Path, door: Door = HERE) -> None:
+    def __init__(self, directory: Path, placement: Placement = HERE) -> None:
         self.directory = directory
-        self.door = door
+        self.placement = placement
         self.manifest = self._load()
 
     def files(
@@ -174,7 +174,7 @@ class Tables:
                 retired = self.manifest.retired.get(name, 0)
                 if name not in counting and now_ms - retired >= RETIRED_MS:
                     gone.append(Remove(str(path)))
-        self.door.carry(gone)
+        self.placement.carry(gone)
         left = {
             name: at
             for name, at in self.manifest.retired.items()
@@ -216,7 +216,7 @@ class Tables:
 
     def _store(self, manifest: Manifest, before: Collection[Step] = ()) -> None:
         new = Write(str(self.directory / MANIFEST), msgspec.json.encode(manifest))
-        self.door.carry([*before, new])
+        self.placement.carry([*before, new])
         self.manifest = manifest
 
 

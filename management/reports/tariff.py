@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from .door import HERE, Door, Write
+from .placement import HERE, Placement, Write
 
 FILE = "tariff.json"
 MILLION = 1_000_000
@@ -67,12 +67,12 @@ def read(directory: Path) -> list[Tariff]:
     return sorted((checked(msgspec.to_builtins(one)) for one in found), key=lambda one: one.since)
 
 
-def store(directory: Path, tariffs: list[Tariff], door: Door = HERE) -> None:
+def store(directory: Path, tariffs: list[Tariff], placement: Placement = HERE) -> None:
     """Raises OSError, and ValueError for too many."""
     if len(tariffs) > ENTRIES_MAX:
         raise ValueError(f"there are {ENTRIES_MAX} tariffs already: remove some first")
     data = msgspec.json.format(msgspec.json.encode(_File(tariffs)), indent=1)
-    door.carry([Write(str(directory / FILE), data)])
+    placement.carry([Write(str(directory / FILE), data)])
 
 
 def checked(given: Mapping[str, str]) -> Tariff:

@@ -1,4 +1,4 @@
-"""Passwords at the door: hashes, memory of verified pairs, throttle, tickets, sessions."""
+"""Passwords at the protocol: hashes, memory of verified pairs, throttle, tickets, sessions."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def login(
     *,
     user: str = "anna",
     peer: str = "192.0.2.1",
-    door: str = "http",
+    protocol: str = "http",
 ) -> User | Refused:
-    begun = access.begin(user, password, is_loopback(peer), peer=peer, door=door)
+    begun = access.begin(user, password, is_loopback(peer), peer=peer, protocol=protocol)
     if isinstance(begun, Job):
-        return access.finish(begun, Access.verify(begun), door=door)
+        return access.finish(begun, Access.verify(begun), protocol=protocol)
     return begun
 
 
 def needs_hashing(access: Access, password: str, user: str = "anna") -> bool:
-    begun = access.begin(user, password, False, peer="192.0.2.1", door="http")
+    begun = access.begin(user, password, False, peer="192.0.2.1", protocol="http")
     if isinstance(begun, Job):
         access.abandon(begun)
     return isinstance(begun, Job)
@@ -189,10 +189,10 @@ def test_it_forgets_a_verified_pair_when_the_user_changes(access: Access) -> Non
 
 
 def test_it_refuses_a_login_when_the_user_changes_under_it(access: Access) -> None:
-    job = access.begin("anna", "secret", False, peer="192.0.2.1", door="http")
+    job = access.begin("anna", "secret", False, peer="192.0.2.1", protocol="http")
     assert isinstance(job, Job)
     access.put_user("anna", [], rabbit_hash("other"), SHA256)
-    assert isinstance(access.finish(job, Access.verify(job), door="http"), Refused)
+    assert isinstance(access.finish(job, Access.verify(job), protocol="http"), Refused)
 
 
 def test_it_keeps_guest_on_this_machine(access: Access) -> None:
@@ -224,9 +224,9 @@ def test_it_lets_a_patient_guesser_try_ten_times_a_minute(access: Access, clock:
     let_through = []
     for second in range(600):
         clock.now = 1000.0 + second
-        begun = access.begin("nobody", "guess", False, peer="192.0.2.1", door="http")
+        begun = access.begin("nobody", "guess", False, peer="192.0.2.1", protocol="http")
         if isinstance(begun, Job):
-            access.finish(begun, False, door="http")
+            access.finish(begun, False, protocol="http")
             let_through.append(second)
     assert let_through[:BAD_LOGINS] == list(range(BAD_LOGINS))
     for second in let_through:
@@ -236,16 +236,16 @@ def test_it_lets_a_patient_guesser_try_ten_times_a_minute(access: Access, clock:
 
 def test_it_shares_the_throttle_between_the_doors(access: Access) -> None:
     for number in range(BAD_LOGINS):
-        login(access, f"guess {number}", door="amqp" if number % 2 else "http")
-    for door in ("http", "amqp", "websocket"):
-        refused = login(access, "secret", door=door)
+        login(access, f"guess {number}", protocol="amqp" if number % 2 else "http")
+    for protocol in ("http", "amqp", "websocket"):
+        refused = login(access, "secret", protocol=protocol)
         assert isinstance(refused, Refused)
         assert refused.status == 429
 
 
 def test_it_lets_no_burst_of_guesses_through(access: Access) -> None:
     begun = [
-        access.begin("anna", f"guess {number}", False, peer="192.0.2.1", door="http")
+        access.begin("anna", f"guess {number}", False, peer="192.0.2.1", protocol="http")
         for number in range(3 * BAD_LOGINS)
     ]
     assert sum(isinstance(one, Job) for one in begun) == BAD_LOGINS
@@ -312,9 +312,9 @@ def test_an_address_that_guesses_at_many_users_has_to_wait(access: Access, clock
     most = Limits().address_failures_max
     answers = []
     for number in range(most + 1):
-        begun = access.begin(f"user {number}", "guess", False, peer="192.0.2.1", door="amqp")
-        answers.append(status(access.finish(begun, False, door="amqp")) if isinstance(begun, Job)
-                       else begun.status)  # fmt: skip
+        begun = access.begin(f"user {number}", "guess", False, peer="192.0.2.1", protocol="amqp")
+        ended = access.finish(begun, False, protocol="amqp") if isinstance(begun, Job) else begun
+        answers.append(status(ended))
     assert answers == [401] * most + [429]
     refused = login(access, "b", user="bob")
     assert isinstance(refused, Refused)
@@ -328,23 +328,23 @@ def test_an_address_that_guesses_at_many_users_has_to_wait(access: Access, clock
 def test_guessing_beside_a_trusted_client_stays_slow(access: Access) -> None:
     assert status(login(access, "secret")) == 200
     begun = [
-        access.begin("anna", f"guess {number}", False, peer="192.0.2.1", door="http")
+        access.begin("anna", f"guess {number}", False, peer="192.0.2.1", protocol="http")
         for number in range(3 * BAD_LOGINS)
     ]
     jobs = [job for job in begun if isinstance(job, Job)]
     assert len(jobs) == BAD_LOGINS, "so many are verified at a time"
     for job in jobs:
-        access.finish(job, False, door="http")
+        access.finish(job, False, protocol="http")
     for number in range(Limits().address_failures_max):
-        job = access.begin("anna", f"more {number}", False, peer="192.0.2.1", door="http")
+        job = access.begin("anna", f"more {number}", False, peer="192.0.2.1", protocol="http")
         assert isinstance(job, Job)
-        access.finish(job, False, door="http")
+        access.finish(job, False, protocol="http")
     assert needs_hashing(access, "secret"), "beyond the rate nothing is answered from memory"
     assert status(login(access, "secret")) == 200
 
 
 def test_what_could_not_be_verified_makes_nobody_trusted(access: Access) -> None:
-    job = access.begin("anna", "guess", False, peer="192.0.2.1", door="http")
+    job = access.begin("anna", "guess", False, peer="192.0.2.1", protocol="http")
     assert isinstance(job, Job)
     access.abandon(job)
     for number in range(BAD_LOGINS):
@@ -354,20 +354,22 @@ def test_what_could_not_be_verified_makes_nobody_trusted(access: Access) -> None
 
 def test_it_lets_a_ticket_in_once_within_half_a_minute(access: Access, clock: Clock) -> None:
     ticket = access.issue_ticket("anna")
-    assert isinstance(login(access, ticket, door="websocket"), User)
-    assert isinstance(login(access, ticket, door="websocket"), Refused)
+    assert isinstance(login(access, ticket, protocol="websocket"), User)
+    assert isinstance(login(access, ticket, protocol="websocket"), Refused)
     late = access.issue_ticket("anna")
     clock.now += TICKET_S
-    assert isinstance(login(access, late, door="amqp"), Refused)
+    assert isinstance(login(access, late, protocol="amqp"), Refused)
 
 
 def test_it_takes_a_ticket_only_from_its_user_and_only_for_amqp(access: Access) -> None:
     access.put_user("bob", [], rabbit_hash("x"), SHA256)
-    assert isinstance(login(access, access.issue_ticket("anna"), user="bob", door="amqp"), Refused)
-    assert isinstance(login(access, access.issue_ticket("anna"), door="http"), Refused)
+    assert isinstance(
+        login(access, access.issue_ticket("anna"), user="bob", protocol="amqp"), Refused
+    )
+    assert isinstance(login(access, access.issue_ticket("anna"), protocol="http"), Refused)
     ticket = access.issue_ticket("anna")
     access.put_user("anna", [], rabbit_hash("new"), SHA256)
-    assert isinstance(login(access, ticket, door="amqp"), Refused)
+    assert isinstance(login(access, ticket, protocol="amqp"), Refused)
 
 
 def test_it_ends_sessions_and_keeps_them_ended(
@@ -390,16 +392,16 @@ def test_it_ends_sessions_and_keeps_them_ended(
 
 
 def test_it_counts_logins_by_door(access: Access) -> None:
-    login(access, "secret", door="amqp")
-    login(access, "wrong", door="amqp")
+    login(access, "secret", protocol="amqp")
+    login(access, "wrong", protocol="amqp")
     assert access.attempts["amqp", "anna", "192.0.2.1", True] == 1
     assert access.attempts["amqp", "anna", "192.0.2.1", False] == 1
 
 
 def test_it_says_nothing_of_a_password_when_printed(access: Access) -> None:
-    job = access.begin("anna", "hunter2", False, peer="192.0.2.1", door="http")
+    job = access.begin("anna", "hunter2", False, peer="192.0.2.1", protocol="http")
     assert "hunter2" not in repr(job)
-    assert "hunter2" not in repr(access.begin("anna", "", False, peer="192.0.2.1", door="http"))
+    assert "hunter2" not in repr(access.begin("anna", "", False, peer="192.0.2.1", protocol="http"))
 
 
 @pytest.mark.parametrize(
@@ -423,22 +425,22 @@ def test_it_knows_its_own_machine(peer: str, loopback: bool, address: str) -> No
 def test_a_connection_that_was_let_in_waits_for_no_guesses_at_its_user(access: Access) -> None:
     assert status(login(access, "secret")) == 200
     for number in range(Limits().address_failures_max):
-        job = access.begin("anna", f"guess {number}", False, peer="192.0.2.1", door="http")
+        job = access.begin("anna", f"guess {number}", False, peer="192.0.2.1", protocol="http")
         assert isinstance(job, Job)
-        access.finish(job, False, door="http")
+        access.finish(job, False, protocol="http")
     assert needs_hashing(access, "secret")
-    again = access.begin("anna", "secret", False, peer="192.0.2.1", door="http", again=True)
+    again = access.begin("anna", "secret", False, peer="192.0.2.1", protocol="http", again=True)
     assert isinstance(again, User)
     # All tries of the pair are taken: one is left for it, should its password be forgotten.
     access._verified.forget("anna")
     for number in range(BAD_LOGINS):
-        access.begin("anna", f"more {number}", False, peer="192.0.2.1", door="http")
+        access.begin("anna", f"more {number}", False, peer="192.0.2.1", protocol="http")
     assert not isinstance(
-        access.begin("anna", "one more", False, peer="192.0.2.1", door="http"), Job
+        access.begin("anna", "one more", False, peer="192.0.2.1", protocol="http"), Job
     )
-    job = access.begin("anna", "secret", False, peer="192.0.2.1", door="http", again=True)
+    job = access.begin("anna", "secret", False, peer="192.0.2.1", protocol="http", again=True)
     assert isinstance(job, Job)
-    assert status(access.finish(job, Access.verify(job), door="http")) == 200
+    assert status(access.finish(job, Access.verify(job), protocol="http")) == 200
 
 
 def test_a_user_that_does_not_exist_costs_as_much_as_one_with_a_wrong_password() -> None:

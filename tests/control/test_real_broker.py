@@ -337,7 +337,7 @@ async def test_wrong_passwords_keep_the_rightful_out_at_no_door(make_broker: Any
     with WebSocketClient(broker.ws_url).use() as client:
         client.close()
     async with control(broker) as asked:
-        sign_in = {"user": "guest", "peer": "127.0.0.1", "door": "http"}
+        sign_in = {"user": "guest", "peer": "127.0.0.1", "protocol": "http"}
         with pytest.raises(BrokerError) as caught:
             await asked.call("authenticate", password="wrong", **sign_in)
         assert caught.value.status == 401

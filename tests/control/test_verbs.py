@@ -349,7 +349,7 @@ async def test_it_authenticates_for_the_web(broker: Broker, client: BrokerClient
     assert not (await client.call("session.valid", **session))["valid"]
     ticket = (await client.call("ticket.issue", as_user="anna"))["ticket"]
     user = await client.call(
-        "authenticate", user="anna", password=ticket, peer="192.0.2.1", door="websocket"
+        "authenticate", user="anna", password=ticket, peer="192.0.2.1", protocol="websocket"
     )
     assert user["name"] == "anna"
     attempts = await client.call("auth.attempts")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from management.reports.door import is_locked
+from management.reports.placement import is_locked
 
 FAKE = Path(__file__).parent / "fake" / "manage.py"
 Start = Callable[..., "subprocess.Popen[str]"]

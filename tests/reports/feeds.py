@@ -23,8 +23,9 @@ TEN = 1_795_255_200_000
 
 
 class FilesystemDisk:
-    """The store's door, as far as the feed uses it. `broken` makes the next append half fail, and
-    what it wrote is taken back if the disk `cuts`; `makes_nothing`: there is no room for a file."""
+    """The store's access to files, as far as the feed uses it. `broken` makes the next append half
+    fail, and what it wrote is taken back if the disk `cuts`; `makes_nothing`: there is no room for
+    a file."""
 
     def __init__(self) -> None:
         self.broken = self.cuts = self.makes_nothing = False

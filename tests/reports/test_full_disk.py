@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from management.reports import client, process, runs
-from management.reports.desk import Desk
+from management.reports.access import ReportAccess
 from management.reports.job import _in_short
 from management.reports.orders import Outcome
 from management.reports.runs import Progress, Run, Runs
@@ -73,16 +73,16 @@ def test_a_disk_that_fills_up_during_a_run_does_not_fail_it(
     working = reports_in(tmp_path)
     run = working.ask(REPORT, "anna")
     asyncio.run(working._run(run))
-    desk = Desk(tmp_path)
-    assert desk.runs.read(REPORT, run.run_id).state == "running", "the disk knows no better"
+    access = ReportAccess(tmp_path)
+    assert access.runs.read(REPORT, run.run_id).state == "running", "the disk knows no better"
     status = asyncio.run(working._answer(b"\x81\xa4verb\xa6status"))
     assert [(one.run_id, one.state) for one in status.unwritten] == [(run.run_id, "done")]
     monkeypatch.setattr(client, "status", lambda _: status)
-    assert desk.find(REPORT, run.run_id).state == desk.standing(REPORT).runs[0].state == "done"
+    assert access.find(REPORT, run.run_id).state == access.standing(REPORT).runs[0].state == "done"
     working._records.write_again()
     disk.full = False
     working._records.write_again()
-    assert desk.runs.read(REPORT, run.run_id).rows_written == 3
+    assert access.runs.read(REPORT, run.run_id).rows_written == 3
     assert working._records.unwritten == []
 
 
@@ -118,7 +118,7 @@ def test_it_says_that_the_disk_is_full_whoever_notices(tmp_path: Path, error: Ex
 def test_what_failed_or_was_cancelled_can_be_retried_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk, asked = Desk(tmp_path), []
+    access, asked = ReportAccess(tmp_path), []
 
     def run(_: Path, report: str, user: str, parameters: dict[str, str]) -> str:
         asked.append((report, user, parameters))
@@ -126,16 +126,16 @@ def test_what_failed_or_was_cancelled_can_be_retried_and_nothing_else(
 
     monkeypatch.setattr(client, "run", run)
     monkeypatch.setattr(client, "status", lambda _: client.Reply())
-    old: Any = desk.runs.new(REPORT, "bert", 0, {"by": "user"})
+    old: Any = access.runs.new(REPORT, "bert", 0, {"by": "user"})
     for state in ("waiting", "done"):
         old.state = state
-        desk.runs.write(old)
+        access.runs.write(old)
         with pytest.raises(ValueError, match="can be retried"):
-            desk.retry(REPORT, old.run_id, "anna")
+            access.retry(REPORT, old.run_id, "anna")
     for state in ("failed", "cancelled"):
         old.state = state
-        desk.runs.write(old)
-        assert desk.retry(REPORT, old.run_id, "anna") == "new"
+        access.runs.write(old)
+        assert access.retry(REPORT, old.run_id, "anna") == "new"
     assert asked == [(REPORT, "anna", {"by": "user"})] * 2
 
 

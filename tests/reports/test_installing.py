@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from management.reports import client, installing, process
-from management.reports.desk import Desk
+from management.reports.access import ReportAccess
 from management.reports.orders import Outcome, Specification
 from tests.ops.test_set_up import tool
 from tests.reports.conftest import reports_in
@@ -46,7 +46,7 @@ async def test_runs_wait_while_spark_is_being_installed(
         status = await working._answer(b"\x81\xa4verb\xa6status")
         assert status.is_installing
         monkeypatch.setattr(client, "status", lambda _: status)
-        assert Desk(tmp_path).standing(REPORT).is_installing
+        assert ReportAccess(tmp_path).standing(REPORT).is_installing
     async with asyncio.timeout(60):
         while run.state != "done":  # noqa: ASYNC110 (a run has no event)
             await asyncio.sleep(0.001)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from management.reports import child, client
-from management.reports.desk import Desk, described
+from management.reports.access import ReportAccess, described
 from management.reports.runs import Run
 from tests.reports.conftest import ReportsProcess, wait_until
 from tests.reports.feeds import queue_line
@@ -55,7 +55,7 @@ def test_runs_share_a_spark_which_is_shown_replaced_when_it_died_and_ended_by_a_
     wait_until(lambda: client.status(reports.data_dir).spark is not None, "Spark to be kept")
     kept = client.status(reports.data_dir).spark
     assert kept is not None and kept.runs == 2 and kept.memory > 100 * 2**20
-    standing = Desk(reports.data_dir).standing("traffic")
+    standing = ReportAccess(reports.data_dir).standing("traffic")
     assert described(standing, everything=True)["spark"]["memory"] == kept.memory
     assert described(standing, everything=False)["spark"] is None
 

@@ -17,8 +17,8 @@ import pyarrow.parquet
 import pytest
 
 from management.reports import client
+from management.reports.access import ReportAccess
 from management.reports.child import ROOT
-from management.reports.desk import Desk
 from management.reports.pages import Where
 from management.reports.runs import Progress
 from tests.reports.conftest import ReportsProcess, wait_until
@@ -105,11 +105,11 @@ def test_it_runs_a_report_with_the_embedded_java_and_tells_its_progress(
         [hour, "/", "=cmd|' /C calc'!A0", 2, 32, 0, 0, 0, 0, 0],
         [hour, "/", "plain", 3, 48, 1, 16, 1, 0, 0],
     ]
-    desk = Desk(reports.data_dir)
-    table = json.loads(b"".join(desk.file(run, "json", Where())))
+    access = ReportAccess(reports.data_dir)
+    table = json.loads(b"".join(access.file(run, "json", Where())))
     assert (table["rows"], table["row_count"], table["truncated"]) == (rows, 2, False)
     assert [column["name"] for column in table["columns"]][:3] == ["hour", "vhost", "queue"]
-    csv = b"".join(desk.file(run, "csv", Where())).decode().splitlines()
+    csv = b"".join(access.file(run, "csv", Where())).decode().splitlines()
     assert csv[1] == f"{hour},/,'=cmd|' /C calc'!A0,2,32,0,0,0,0,0"
     parquet = pyarrow.parquet.read_table(reports.runs.result(run)[0])
     assert parquet.column("messages_in").to_pylist() == [2, 3]

@@ -53,7 +53,7 @@ ON_FILES = {
     "management.ctl.definitions": OFFLINE,
     "management.backup": COPIED,
     # Files of reports come into their place in the same way, also where no broker runs.
-    "management.reports.door": ("broker.store.directory.steps",),
+    "management.reports.placement": ("broker.store.directory.steps",),
     "management.reports.segments": READ,
     "management.tiers.work": CHECKED,
 }

@@ -33,7 +33,7 @@ async def authenticate(request: Request[Authenticate]) -> Any:
         logins[args.login] = task
     try:
         user = await request.broker.logins.check(
-            args.user, args.password, args.peer, args.door, again=args.again
+            args.user, args.password, args.peer, args.protocol, again=args.again
         )
     finally:
         if args.login is not None:
@@ -83,13 +83,13 @@ async def password_hash(request: Request[PasswordHash]) -> Any:
 @handles("auth.attempts")
 async def auth_attempts(request: Request[AuthAttempts]) -> Any:
     counted: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for (door, user, peer, ok), count in request.broker.access.attempts.items():
-        source = (door, user, peer) if request.args.by_source else (door, "", "")
+    for (protocol, user, peer, ok), count in request.broker.access.attempts.items():
+        source = (protocol, user, peer) if request.args.by_source else (protocol, "", "")
         counted[source][ok] += count
     rows = []
-    for (door, user, peer), (failed, succeeded) in counted.items():
+    for (protocol, user, peer), (failed, succeeded) in counted.items():
         row: dict[str, Any] = {
-            "protocol": door,
+            "protocol": protocol,
             "auth_attempts": failed + succeeded,
             "auth_attempts_failed": failed,
             "auth_attempts_succeeded": succeeded,

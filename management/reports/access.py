@@ -80,7 +80,7 @@ class Standing:
         return next((run for run in self.runs if run.is_over), None)
 
 
-class Desk:
+class ReportAccess:
     """The reports of the appliance whose data lie in `data_dir`."""
 
     def __init__(self, data_dir: Path) -> None:

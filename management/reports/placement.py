@@ -18,7 +18,17 @@ import msgspec
 
 from broker.schema.file_steps import Bring, Link, Remove, Step, Write
 
-__all__ = ["HERE", "Bring", "BrokerDoor", "Door", "DoorShut", "Link", "Remove", "Step", "Write"]
+__all__ = [
+    "HERE",
+    "Bring",
+    "BrokerPlacement",
+    "Link",
+    "Placement",
+    "PlacementRefused",
+    "Remove",
+    "Step",
+    "Write",
+]
 
 PATIENCE = 60.0
 """Seconds that a broker may be away, for instance while it restarts."""
@@ -27,12 +37,12 @@ PAUSE = 0.5
 ANSWER_SECONDS_MAX = 600.0
 
 
-class DoorShut(OSError):
+class PlacementRefused(OSError):
     """The broker holds the data directory and does not answer; steps may have been done or not,
     and can be done again."""
 
 
-class Door(Protocol):
+class Placement(Protocol):
     """What carries steps out: in their order, and on disk at the end. Paths are absolute. Raises
     OSError; steps before the one that failed are done then."""
 
@@ -48,10 +58,10 @@ class _Here:
         carry(steps)
 
 
-HERE: Door = _Here()
+HERE: Placement = _Here()
 
 
-class BrokerDoor:
+class BrokerPlacement:
     """By the broker of a data directory, or in this process where there is none. Waits for the
     answer: not to be called on an event loop."""
 
@@ -70,9 +80,9 @@ class BrokerDoor:
                 answer = asyncio.run(self._ask(steps))
             except BrokerError as error:
                 if error.error != "broker_away":
-                    raise DoorShut(f"the broker refuses files: {error.reason}") from None
+                    raise PlacementRefused(f"the broker refuses files: {error.reason}") from None
                 if time.monotonic() >= deadline:
-                    raise DoorShut(
+                    raise PlacementRefused(
                         f"files of reports cannot be brought into their place: {error.reason}"
                     ) from None
                 time.sleep(PAUSE)

@@ -15,7 +15,15 @@ from broker.server.app import Broker
 from broker.store.directory.paths import UnknownPath, row_of
 from management.broker_client import BrokerClient, BrokerError
 from management.reports import runs
-from management.reports.door import Bring, BrokerDoor, DoorShut, Link, Remove, Step, Write
+from management.reports.placement import (
+    Bring,
+    BrokerPlacement,
+    Link,
+    PlacementRefused,
+    Remove,
+    Step,
+    Write,
+)
 from management.reports.runs import Runs
 from tests import inside
 from tests.crash.states import CrashDisk
@@ -38,7 +46,7 @@ async def broker(directory: Path) -> AsyncIterator[Broker]:
 
 
 async def carry(directory: Path, *steps: Step) -> None:
-    await asyncio.to_thread(BrokerDoor(directory, patience=5).carry, steps)
+    await asyncio.to_thread(BrokerPlacement(directory, patience=5).carry, steps)
 
 
 def made(directory: Path, name: str, content: bytes) -> str:
@@ -132,7 +140,7 @@ async def test_an_error_of_the_disk_comes_back_as_it_was(broker: Broker, directo
 
 def test_without_a_broker_files_come_into_their_place_all_the_same(tmp_path: Path) -> None:
     target = tmp_path / "reports" / "a" / "b"
-    BrokerDoor(tmp_path).carry([Bring(made(tmp_path, "b", b"x"), str(target))])
+    BrokerPlacement(tmp_path).carry([Bring(made(tmp_path, "b", b"x"), str(target))])
     assert target.read_bytes() == b"x"
 
 
@@ -140,8 +148,10 @@ def test_a_broker_that_does_not_answer_is_waited_for_and_then_named(tmp_path: Pa
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(DoorShut, match="the broker is not running or is just starting"):
-            BrokerDoor(tmp_path, patience=0.0).carry([Write(str(tmp_path / "reports" / "x"), b"")])
+        with pytest.raises(PlacementRefused, match="the broker is not running or is just starting"):
+            BrokerPlacement(tmp_path, patience=0.0).carry(
+                [Write(str(tmp_path / "reports" / "x"), b"")]
+            )
     finally:
         os.close(lock)
 
