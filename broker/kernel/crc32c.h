@@ -15,6 +15,8 @@ static int crc32c_hardware = 0;
 
 #define CRC32C_LANE 64  /* bytes of each of the three sums that the processor forms at once */
 #define CRC32C_WIDE_LANE 256
+/* Below that, one sum: those of the records that follow are formed beside it anyway. */
+#define CRC32C_LONG (2 * 3 * CRC32C_LANE)
 /* what a state becomes behind a lane of zero bytes, by each of its octets */
 static uint32_t crc32c_lane[4][256];
 static uint32_t crc32c_wide_lane[4][256];
@@ -31,26 +33,38 @@ static uint32_t crc32c_by_table(uint32_t crc, const uint8_t *data, size_t length
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
+__attribute__((target("sse4.2"), noinline))
+static uint32_t crc32c_by_lanes(uint32_t crc, const uint8_t *data, size_t lane, size_t times,
+                                uint32_t table[4][256]) {
+    /* An instruction waits for the one before it, but three sums beside each other do not. */
+    while (times--) {
+        uint64_t a = crc, b = 0, c = 0;
+        for (size_t i = 0; i < lane; i += 8) {
+            uint64_t words[3];
+            memcpy(words, data + i, 8);
+            memcpy(words + 1, data + lane + i, 8);
+            memcpy(words + 2, data + 2 * lane + i, 8);
+            a = _mm_crc32_u64(a, words[0]);
+            b = _mm_crc32_u64(b, words[1]);
+            c = _mm_crc32_u64(c, words[2]);
+        }
+        crc = crc32c_over(table, crc32c_over(table, (uint32_t)a) ^ (uint32_t)b) ^ (uint32_t)c;
+        data += 3 * lane;
+    }
+    return crc;
+}
+
 __attribute__((target("sse4.2")))
 static uint32_t crc32c_by_instruction(uint32_t crc, const uint8_t *data, size_t length) {
-    /* An instruction waits for the one before it, but three sums beside each other do not. */
-    for (size_t lane = CRC32C_WIDE_LANE; lane >= CRC32C_LANE; lane /= 4) {
-        uint32_t (*table)[256] = lane == CRC32C_LANE ? crc32c_lane : crc32c_wide_lane;
-        while (length >= 3 * lane) {
-            uint64_t a = crc, b = 0, c = 0;
-            for (size_t i = 0; i < lane; i += 8) {
-                uint64_t words[3];
-                memcpy(words, data + i, 8);
-                memcpy(words + 1, data + lane + i, 8);
-                memcpy(words + 2, data + 2 * lane + i, 8);
-                a = _mm_crc32_u64(a, words[0]);
-                b = _mm_crc32_u64(b, words[1]);
-                c = _mm_crc32_u64(c, words[2]);
-            }
-            crc = crc32c_over(table, crc32c_over(table, (uint32_t)a) ^ (uint32_t)b) ^ (uint32_t)c;
-            data += 3 * lane;
-            length -= 3 * lane;
-        }
+    if (length >= CRC32C_LONG) {
+        size_t wide = length / (3 * CRC32C_WIDE_LANE), narrow;
+        if (wide) crc = crc32c_by_lanes(crc, data, CRC32C_WIDE_LANE, wide, crc32c_wide_lane);
+        data += wide * 3 * CRC32C_WIDE_LANE;
+        length -= wide * 3 * CRC32C_WIDE_LANE;
+        narrow = length / (3 * CRC32C_LANE);
+        crc = crc32c_by_lanes(crc, data, CRC32C_LANE, narrow, crc32c_lane);
+        data += narrow * 3 * CRC32C_LANE;
+        length -= narrow * 3 * CRC32C_LANE;
     }
     uint64_t wide = crc;
     while (length >= 8) {

@@ -17,8 +17,10 @@ from tests.oracles import segment_files
 from tests.oracles.segment_files import Record
 
 
-@given(st.binary(max_size=300), st.integers(0, 2**32 - 1))
+@given(st.binary(max_size=1000), st.integers(0, 2**32 - 1))
 @example(bytes(range(200)), 0)
+@example(random.Random(1).randbytes(383), 7)
+@example(random.Random(1).randbytes(384), 7)
 @example(random.Random(1).randbytes(2000), 7)
 def test_checksums_are_those_of_the_plain_one(data: bytes, seed: int) -> None:
     assert checksum.crc32c(data) == segment_files.crc32c(data)
