@@ -67,13 +67,16 @@ cdef const uint8_t* find_header(const uint8_t* properties, uint32_t length, cons
     """The type octet of a header's value, and in `size` how many bytes type and value take; NULL
     if there is no such header."""
     cdef const uint8_t* p = header_table(properties, length)
-    cdef const uint8_t* end
-    cdef const uint8_t* value
-    cdef uint64_t whole
     if p == NULL:
         return NULL
-    end = p + 4 + load32(p)
-    p += 4
+    return find_field(p + 4, p + 4 + load32(p), name, name_length, size)
+
+
+cdef const uint8_t* find_field(const uint8_t* p, const uint8_t* end, const uint8_t* name,
+                               uint8_t name_length, uint32_t* size) noexcept nogil:
+    """As `find_header`, among the fields of a table that stand from `p` to `end`."""
+    cdef const uint8_t* value
+    cdef uint64_t whole
     while p < end and end - p > 1 + <Py_ssize_t> p[0]:
         value = p + 1 + p[0]
         whole = sizes[value[0]]

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from broker.kernel.message cimport Message
 from broker.queues.declared cimport DeclaredQueue
 from broker.queues.stream_reader cimport Readers
-from broker.store.streams.store cimport StreamStore
+from broker.store.streams.store cimport SharedHeaders, StreamStore
 
 
 cdef class StreamQueue(DeclaredQueue):
@@ -14,5 +14,5 @@ cdef class StreamQueue(DeclaredQueue):
     cdef bint cannot_drop          # retention failed, and that is logged
 
     cdef int drop_old(self) except -1
-    cdef int publish_noting(self, Message* message, bint confirm, const uint8_t* noted,
-                            uint32_t noted_length) except -1
+    cdef int publish_sharing(self, Message* message, bint confirm, const uint8_t* noted,
+                             uint32_t noted_length, SharedHeaders* shared) except -1

@@ -28,7 +28,7 @@ from broker.settings.bounds import DEFAULTS
 from broker.store.commit.persister cimport Persister
 from broker.store.log.segments cimport QueueDirectory
 from broker.store.streams.recovery import recover
-from broker.store.streams.store cimport StreamStore
+from broker.store.streams.store cimport SharedHeaders, StreamStore
 
 log = logging.getLogger("leveret.stream")
 
@@ -172,14 +172,16 @@ cdef class StreamQueue(DeclaredQueue):
     # -- publishing --------------------------------------------------------------------------------
 
     cdef int publish(self, Message* message, bint confirm) except -1:
-        return self.publish_noting(message, confirm, message.properties, message.properties_length)
+        return self.publish_sharing(
+            message, confirm, message.properties, message.properties_length, NULL)
 
-    cdef int publish_noting(self, Message* message, bint confirm, const uint8_t* noted,
-                            uint32_t noted_length) except -1:
-        """As `publish`, where `noted` are the message's own properties (`append_noting`)."""
+    cdef int publish_sharing(self, Message* message, bint confirm, const uint8_t* noted,
+                             uint32_t noted_length, SharedHeaders* shared) except -1:
+        """As `publish`, where `noted` are the message's own properties; `append_sharing` says what
+        `shared` is."""
         if clock.now_ms > self.backlog.noted_at:
             self.note_held(clock.now_ms)
-        self.store.append_noting(message, noted, noted_length)
+        self.store.append_sharing(message, noted, noted_length, shared)
         self.counts.published += 1
         self.counts.bytes_in += message.body_length
         if confirm:

@@ -371,3 +371,38 @@ async def test_definitions_leave_the_history_out(
     await keep(client, vhost, "headers")
     found = await client.call("definitions.export", vhost=vhost)
     assert [row["name"] for row in found["queues"]] == ["q"]
+
+
+async def test_records_that_share_headers_are_read_whole_from_any_place(
+    client: BrokerClient, vhost: str, shared_broker: Appliance
+) -> None:
+    await keep(client, vhost, "headers", history_keys="header:x-history-connection")
+    names = ["orders.0", "orders.1"]
+    connections = [connect(shared_broker, vhost=vhost) for _ in names]
+    channels = [each.channel() for each in connections]
+    for channel, name in zip(channels, names, strict=True):
+        channel.confirm_delivery()
+        channel.queue_declare(name, durable=True)
+    # Each publisher goes on beyond the 64 KiB within which records share.
+    long = pika.BasicProperties(headers={"own": "x" * 700})
+    for number in range(240):
+        channels[number % 2].basic_publish("", names[number % 2], b"y" * (number // 60), long)
+    rows = await recorded(client, vhost, 240)
+    assert [row["queues"] for row in rows] == [[names[number % 2]] for number in range(240)]
+    assert [row["payload_bytes"] for row in rows] == [number // 60 for number in range(240)]
+    by_way = {(row["connection"], row["queues"][0]) for row in rows}
+    assert len(by_way) == 2
+    for offset in (1, 77, 200, 239):
+        (one,) = await client.call("stream.read", vhost=vhost, name=HISTORY, offset=offset, count=1)
+        assert record(one) == rows[offset]
+    found = await client.call(
+        "stream.search",
+        vhost=vhost,
+        name=HISTORY,
+        key="header:x-history-connection",
+        value=rows[239]["connection"],
+        max=1000,
+    )
+    assert len(found["messages"]) == 120
+    for connection in connections:
+        connection.close()

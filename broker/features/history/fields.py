@@ -20,6 +20,9 @@ from broker.schema.message_history import (
     USER,
 )
 
+SIZE_BYTES = 1 + len(BYTES) + 9
+"""Octets of the header that says how large a body is: name, type and number."""
+
 
 def publisher_fields(user: str, connection: str) -> bytes:
     """Fields of a header table: who publishes."""

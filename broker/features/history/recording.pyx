@@ -4,21 +4,27 @@ before it.
 
 A record is the message itself, as its queues have it, with headers in front of its own that say
 what came of it; with HEADERS its body is left out. It is published to the stream within the same
-call as the message to its queues, so that both are part of one round.
+call as the message to its queues, so that both are part of one round. The headers in front are
+nearly the same for all messages that go one way: most records share them with one before
+(broker/store/files/shared_headers.pyx).
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
-from broker.features.history.book cimport Book, HEADERS, OFF, Way, add_places
+from broker.features.history.book cimport Book, HEADERS, OFF, PLACE_DIGITS, Way, add_places
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, store16, store32, store64
 from broker.kernel.contracts cimport Exchange, REJECTED
 from broker.kernel.headers cimport header_place, header_table
 from broker.kernel.message cimport Message, PERSISTENT, set_parts
+from broker.store.files.record cimport OFFSET_BYTES, SHARING_BYTES, record_bytes
+from broker.store.streams.sharing cimport refer
+from broker.store.streams.store cimport SharedHeaders
 
-from broker.features.history.fields import publisher_fields
+from broker.features.history.fields import SIZE_BYTES, publisher_fields
 from broker.fields.history_headers import without_ours
+from broker.schema.message_history import QUEUES_MAX
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* data, size_t length, const void* needle, size_t needle_length)
@@ -26,7 +32,12 @@ cdef extern from "<string.h>" nogil:
 
 cdef enum:
     HEADERS_FLAG = 1 << 13
+    TABLE_BYTES = 4              # the length of the headers
+    SHARED_MOST = 0xFFFF         # bytes of headers that a record can share
     FIRST_FLAGS = 1 << 14        # flags from here on: a property stands before the headers
+
+cdef size_t size_bytes = SIZE_BYTES
+cdef size_t places_most = 32 + QUEUES_MAX * (5 + PLACE_DIGITS)
 
 cdef enum:
     ROUTED = 0                   # places in `fields`
@@ -52,7 +63,8 @@ cdef class ChannelRecording(Recording):
                     int answer) except -1:
         cdef Book book = self.book
         cdef Message kept
-        cdef bytes own
+        cdef bytes own, fields
+        cdef SharedHeaders* shared = NULL
         cdef Way way
         if (exchange is not self.exchange or targets is not self.targets
                 or self.version != book.version):
@@ -66,9 +78,6 @@ cdef class ChannelRecording(Recording):
             own = without_ours(message.properties[:message.properties_length])
             kept.properties = <const uint8_t*> <char*> own
             kept.properties_length = <uint32_t> len(own)
-        self.put_headers(
-            &kept, <bytes> way.fields[
-                UNROUTABLE if not targets else REFUSED if answer & REJECTED else ROUTED])
         kept.large = NULL
         kept.flags = message.flags & PERSISTENT
         if way.level == HEADERS:
@@ -76,8 +85,14 @@ cdef class ChannelRecording(Recording):
             kept.body_length = 0
         book.records += 1
         book.record_bytes += kept.body_length
-        return book.stream.publish_noting(
-            &kept, False, message.properties, message.properties_length)
+        fields = <bytes> way.fields[
+            UNROUTABLE if not targets else REFUSED if answer & REJECTED else ROUTED]
+        if self.share(&kept, fields, message.body_length):
+            shared = &self.shared
+        if not self.put_headers(&kept, fields, message.body_length):
+            shared = NULL
+        return book.stream.publish_sharing(
+            &kept, False, message.properties, message.properties_length, shared)
 
     def keep(self, Exchange exchange, bytes name, bytes routing_key, bytes properties, bytes body,
              tuple targets, int answer) -> int:
@@ -88,34 +103,56 @@ cdef class ChannelRecording(Recording):
         message.timestamp = clock.now_ms
         return self.record(&message, exchange, targets, answer)
 
-    cdef int put_headers(self, Message* message, bytes fields) except -1:
-        """Replaces the properties by ones with these headers in front, the last of which is
-        x-history-bytes; they live in `out`, which keeps what is the same for the next message."""
+    cdef bint share(self, Message* message, bytes fields, uint32_t body_length) except -1:
+        """Decides whether the record of this message refers to one before for the headers of the
+        publisher and these, with the size of the body if it is the same; `back` of `shared` says
+        so. False: they are too long to be shared."""
+        cdef size_t length = len(self.publisher) + len(fields)
+        self.shared.back = 0
+        if length > SHARED_MOST:
+            return False
+        if fields is self.shared_fields:
+            self.shared.length = <uint16_t> (
+                length if body_length == self.shared_size else length - size_bytes)
+            refer(
+                self.book.stream.store, &self.shared, record_bytes(message) + OFFSET_BYTES
+                + SHARING_BYTES + TABLE_BYTES + length + places_most)
+        if not self.shared.back:
+            self.shared_fields, self.shared_size = fields, body_length
+        return True
+
+    cdef bint put_headers(self, Message* message, bytes fields, uint32_t body_length) except -1:
+        """Replaces the properties by ones with headers in front: those of the publisher and these,
+        the last of which is x-history-bytes, but for what is shared. They live in `out`, which
+        keeps what is the same for the next message. False: the properties cannot be read, and
+        stay."""
         cdef Buffer out = self.out
         cdef const uint8_t* properties = message.properties
         cdef const uint8_t* place
         cdef uint16_t flags
         cdef uint32_t own = 0
-        cdef uint32_t added = <uint32_t> (len(self.publisher) + len(fields))
+        cdef size_t skipped = self.shared.length if self.shared.back else 0
+        cdef uint32_t added = <uint32_t> (len(self.publisher) + len(fields) - skipped)
         cdef size_t before, left
         if message.properties_length < 2:
-            return 0
+            return False
         flags = load16(properties)
         place = properties + 2 if flags < FIRST_FLAGS else header_place(
             properties, message.properties_length)
         if place == NULL:
-            return 0
+            return False
         before = place - properties
         if flags & HEADERS_FLAG:
             if header_table(properties, message.properties_length) == NULL:
-                return 0
+                return False
             own = load32(place)
             place += 4
         left = message.properties_length - (place - properties)
-        if (fields is not self.written or before != self.before
+        if (fields is not self.written or skipped != self.skipped or before != self.before
                 or before > 2 and memcmp(out.data + 2, properties + 2, before - 2) != 0):
-            self.put_same(properties, before, fields)
-        store64(out.data + before + added - 4, message.body_length)
+            self.put_same(properties, before, fields, skipped)
+        if added:
+            store64(out.data + before + added - 4, body_length)
         out.length = before + 4 + added
         if self.way.places is not None:
             add_places(out, self.way.places)
@@ -126,17 +163,18 @@ cdef class ChannelRecording(Recording):
         store32(out.data + before, own + added)
         message.properties = out.data
         message.properties_length = <uint32_t> out.length
-        return 0
+        return True
 
-    cdef int put_same(self, const uint8_t* properties, size_t before, bytes fields) except -1:
-        """Begins `out` with what is in front of the headers, those of the publisher, and these."""
+    cdef int put_same(self, const uint8_t* properties, size_t before, bytes fields,
+                      size_t skipped) except -1:
+        """Begins `out` with what is in front of the headers, those of the publisher, and these, of
+        which the first `skipped` bytes are shared."""
         cdef Buffer out = self.out
-        cdef size_t own = len(self.publisher)
+        cdef bytes same = (self.publisher + fields)[skipped:]
         cdef uint8_t* p
         out.length = 0
-        p = out.room(before + 4 + own + len(fields))
+        p = out.room(before + 4 + len(same))
         memcpy(p, properties, before)
-        memcpy(p + before + 4, <const char*> self.publisher, own)
-        memcpy(p + before + 4 + own, <const char*> fields, len(fields))
-        self.written, self.before = fields, before
+        memcpy(p + before + 4, <const char*> same, len(same))
+        self.written, self.before, self.skipped = fields, before, skipped
         return 0

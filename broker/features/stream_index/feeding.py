@@ -6,8 +6,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from broker.features.stream_index.reading import (
+    BACK,
     DAMAGED,
     FULL,
+    HEADER,
     LARGE,
     MORE,
     KeyReader,
@@ -78,11 +80,14 @@ def feed(series: Series, part: Part, most: int) -> int:
         if row < 0:
             raise Full("a file of the index has no place for one more stream")
         asked = min(wanted, part.readable - at)
-        data = _read(part, at, asked)
+        before = min(BACK, at - HEADER) if reader.looks_back else 0
+        data = _read(part, at - before, before + asked)
         if data is None:
             return at
         was_last = at + asked == part.readable < part.end
-        state = reader.read(file, row, data, stream.incarnation, part.segment, at)
+        state = reader.read(
+            file, row, data, stream.incarnation, part.segment, at, before if data else 0
+        )
         at = reader.position if data else part.end
         wanted = CHUNK
         needs_more = state == MORE and at + reader.needed <= part.end

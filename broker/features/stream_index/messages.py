@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from broker.features.stream_index.cold_reading import AT_ONCE, ColdReads, NotReadable, Wish
 from broker.features.stream_index.feeding import Stream
-from broker.features.stream_index.reading import record_of, value_in
+from broker.features.stream_index.reading import HEADER, may_share, record_of, shared_by, value_in
 from broker.store.files import disk
 from broker.store.keys.rows import Hit
 from broker.store.keys.searching import Message, Unread
@@ -98,8 +98,15 @@ class Reader:
             record = record_of(read(hit.position, record), *place)
         if isinstance(record, int):
             return no_record
-        offset, time, properties = record
-        if value_in(properties, self._name) != self._value:
+        offset, time, properties, back, shared = record
+        fields = b""
+        if back and may_share(self._name):
+            first = max(HEADER, hit.position - back)
+            found = shared_by(read(first, back), hit.incarnation, hit.segment, first, shared)
+            if found is None:
+                return no_record
+            fields = found
+        if value_in(properties, self._name, fields) != self._value:
             return None
         return Message(time, hit.incarnation, offset, hit.segment, hit.position)
 

@@ -1,5 +1,6 @@
 from broker.store.keys.unsealed import Unsealed
 
+BACK: int
 HEADER: int
 LARGE: int
 
@@ -9,6 +10,7 @@ MORE: int
 DAMAGED: int
 
 class KeyReader:
+    looks_back: bool
     position: int
     needed: int
     items: int
@@ -22,9 +24,14 @@ class KeyReader:
         incarnation: int,
         segment: int,
         position: int,
+        before: int = 0,
     ) -> int: ...
 
 def record_of(
     data: bytes, incarnation: int, segment: int, position: int, size: int
-) -> tuple[int, int, bytes] | int: ...
-def value_in(properties: bytes, name: str) -> bytes | None: ...
+) -> tuple[int, int, bytes, int, int] | int: ...
+def shared_by(
+    data: bytes, incarnation: int, segment: int, position: int, shared: int
+) -> bytes | None: ...
+def value_in(properties: bytes, name: str, fields: bytes = b"") -> bytes | None: ...
+def may_share(name: str) -> bool: ...

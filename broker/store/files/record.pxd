@@ -17,7 +17,11 @@ cdef enum:
     # A stream's record that is no message: its offset is where the stream continues after a purge,
     # and all earlier segments are removed.
     MARK = 64
+    # A stream's record that leaves out what its headers begin with (shared_headers).
+    SHARES = 128
     OFFSET_BYTES = 8                 # before the properties of every record of a stream
+    SHARING_BYTES = 4                # behind the offset, where the record shares
+    SHARED_WITHIN = 0xFFFF           # bytes back at most
     ACK_BYTES = 12
     ACK_VALUE_MASK = 0x3FFFFFFF
     ACK_SETTLED = 0

@@ -6,6 +6,7 @@ read messages in bulk. Every record is checked; what its acks settle is stepped 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from broker.kernel.buffer cimport Buffer
 from broker.kernel.message cimport BODY_IS_REFERENCE, HAS_ORIGIN, Message
 from broker.kernel.message cimport PERSISTENT as MESSAGE_IS_PERSISTENT
 from broker.kernel.octets cimport Octets, octets
@@ -13,6 +14,7 @@ from broker.store.files.record cimport (
     ACKS_MAGIC, FORMAT_VERSION, HEADER_BYTES, MARK, OFFSET_BYTES, ORIGIN_BYTES,
     RECORD_FIXED, SEGMENT_MAGIC, RecordHead, embedded_bytes, record_check, record_fits, record_view,
 )
+from broker.store.files.shared_headers cimport Front, Known, join, shared_fields, take_front
 from broker.store.files.spans cimport Settled, Span, read_settled, settled_free
 
 cdef enum:
@@ -74,6 +76,8 @@ cdef class Scan:
     cdef uint32_t segment
     cdef bint is_stream
     cdef size_t passed               # entries of `gone`
+    cdef Known known                 # headers that records share
+    cdef Buffer joined               # properties of a record that does
     cdef readonly size_t position
     cdef readonly bint damaged
     cdef readonly uint64_t marks     # records that are no message
@@ -85,6 +89,7 @@ cdef class Scan:
         self.incarnation = incarnation
         self.segment = segment
         self.is_stream = is_stream
+        self.joined = Buffer()
         self.position = HEADER_BYTES
         if self.data.length >= HEADER_BYTES and (
                 (<const uint32_t*> self.data.data)[0] != SEGMENT_MAGIC
@@ -101,6 +106,7 @@ cdef class Scan:
         cdef size_t total = 0
         cdef int k
         cdef size_t sums[TEXTS]
+        cdef int64_t offset = 0
         cdef Message message
         if self.data.length > HEADER_BYTES:
             base = self.data.data
@@ -114,14 +120,14 @@ cdef class Scan:
             record_view(base + self.position, &message)
             if message.flags & MARK:
                 self.marks += 1
-            elif self.is_stream and message.properties_length < OFFSET_BYTES:
+            elif self.is_stream and not self._take(base, self.position, &message, &offset):
                 self.damaged = True
                 break
             else:
                 positions[count] = <uint32_t> self.position
                 sums[0] += message.exchange_length
                 sums[1] += message.routing_key_length
-                sums[2] += message.properties_length - OFFSET_BYTES * self.is_stream
+                sums[2] += message.properties_length
                 sums[3] += embedded_bytes(&message)
                 count += 1
                 total += (<const RecordHead*> (base + self.position)).length
@@ -161,13 +167,28 @@ cdef class Scan:
             return False
         return True
 
+    cdef bint _take(self, const uint8_t* base, size_t position, Message* message,
+                    int64_t* offset) except -1:
+        """Takes the offset off the message of a stream at a position, and gives it the headers that
+        it shares. False: it has no offset."""
+        cdef Front front
+        cdef const uint8_t* fields
+        if not take_front(message, &front):
+            return False
+        offset[0] = <int64_t> front.offset
+        if front.back and front.back + <size_t> HEADER_BYTES <= position:
+            fields = shared_fields(&self.known, base + (position - front.back), &front,
+                                   self.incarnation, self.segment,
+                                   <uint32_t> (position - front.back))
+            if fields != NULL:
+                join(self.joined, message, fields, front.shared)
+        return True
+
     cdef tuple _columns(self, const uint8_t* base, bytearray found, size_t count, size_t* sums):
         cdef const uint32_t* positions = <const uint32_t*> <char*> found
         cdef size_t i
         cdef int k
         cdef Message message
-        cdef const uint8_t* properties
-        cdef size_t skip = OFFSET_BYTES * self.is_stream
         cdef size_t at[TEXTS]
         cdef uint8_t* places[TEXTS]
         cdef int32_t* ends[TEXTS]
@@ -185,15 +206,14 @@ cdef class Scan:
             record_view(base + positions[i], &message)
             time[i] = message.timestamp
             flag[i] = message.flags
-            properties = message.properties
-            if skip:
-                offset[i] = _big_endian(properties)
+            if self.is_stream:
+                self._take(base, positions[i], &message, &offset[i])
             memcpy(places[0] + at[0], message.exchange, message.exchange_length)
             at[0] += message.exchange_length
             memcpy(places[1] + at[1], message.routing_key, message.routing_key_length)
             at[1] += message.routing_key_length
-            memcpy(places[2] + at[2], properties + skip, message.properties_length - skip)
-            at[2] += message.properties_length - skip
+            memcpy(places[2] + at[2], message.properties, message.properties_length)
+            at[2] += message.properties_length
             memcpy(places[3] + at[3],
                    message.reference if message.flags & BODY_IS_REFERENCE else message.body,
                    embedded_bytes(&message))

@@ -1,8 +1,10 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from broker.kernel.buffer cimport Buffer
 from broker.kernel.message cimport Message
 from broker.store.commit.contracts cimport Dirty
 from broker.store.files.operation cimport File
+from broker.store.files.shared_headers cimport Front, Known
 from broker.store.streams.store cimport StreamStore
 from broker.store.streams.summary cimport Summary
 
@@ -27,6 +29,9 @@ cdef class StreamCursor(Dirty):
     cdef size_t capacity
     cdef size_t length
     cdef uint32_t data_position
+    cdef uint32_t before             # how many bytes in front of the position are read, too
+    cdef Known known                 # the headers in `data` that records shared last
+    cdef Buffer joined               # the properties of a message that shares
     cdef bint reading
     cdef bint short                  # the file ended before what was asked for
     cdef public bint passing         # `passes` is asked for sealed segments
@@ -43,11 +48,12 @@ cdef class StreamCursor(Dirty):
     cdef bint place(self) except -1
     cdef int pass_segments(self) except -1
     cdef bint next_segment(self) except -1
+    cdef bint complete(self, Message* message, const Front* front) except -1
     cdef uint8_t* record(self, uint32_t limit) except? NULL
     cdef int pass_over(self) except -1
     cdef int read_begins(self) except -1
     cdef int read_ends(self, bint wakes) except -1
     cdef int fetch(self, size_t wanted) except -1
-    cdef int fetch_cold(self, size_t wanted) except -1
-    cdef int read_from(self, File* file, size_t wanted) except -1
+    cdef int fetch_cold(self, uint32_t begin, size_t wanted) except -1
+    cdef int read_from(self, File* file, uint32_t begin, size_t wanted) except -1
     cdef void rest(self) noexcept

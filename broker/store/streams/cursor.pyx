@@ -13,16 +13,16 @@ import os
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
-from broker.kernel.buffer cimport load64
+from broker.kernel.buffer cimport Buffer
 from broker.kernel.message cimport Message
 from broker.store.commit.contracts cimport Dirty
 from broker.store.files.disk cimport read_now
 from broker.store.files.operation cimport File, OP_READ, Op
 from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.files.record cimport (
-    HEADER_BYTES, MARK, OFFSET_BYTES, RECORD_FIXED, RecordHead, record_check, record_fits,
-    record_view,
+    HEADER_BYTES, RECORD_FIXED, RecordHead, SHARED_WITHIN, record_check, record_fits, record_view,
 )
+from broker.store.files.shared_headers cimport Front, join, shared_fields, take_front
 from broker.store.files.sound_search import set_aside
 from broker.store.log.segments cimport Segment
 from broker.store.streams.cold cimport ColdFile
@@ -94,6 +94,7 @@ cdef class StreamCursor(Dirty):
         the next call."""
         cdef uint8_t* record
         cdef uint32_t limit
+        cdef Front front
         self.skips = 0
         while True:
             if self.reading:
@@ -114,16 +115,13 @@ cdef class StreamCursor(Dirty):
                 continue
             record_view(record, message)
             self.record_length = (<RecordHead*> record).length + 4
-            if message.flags & MARK or message.properties_length < OFFSET_BYTES + 2:
+            if (not take_front(message, &front) or front.offset < self.offset
+                    or message.timestamp < self.from_time):
                 self.position += self.record_length
                 continue
-            offset[0] = load64(message.properties)
-            message.properties += OFFSET_BYTES
-            message.properties_length -= OFFSET_BYTES
-            if offset[0] < self.offset or message.timestamp < self.from_time:
-                self.position += self.record_length
+            if front.back and not self.complete(message, &front):
                 continue
-            self.offset = offset[0]
+            self.offset = offset[0] = front.offset
             self.from_time = INT64_MIN
             return FOUND
 
@@ -177,6 +175,35 @@ cdef class StreamCursor(Dirty):
         return 0
 
     # -- reading -----------------------------------------------------------------------------------
+
+    cdef bint complete(self, Message* message, const Front* front) except -1:
+        """Puts the headers that the record at the position shares in front of its own. False: look
+        again, the record that has them is read first."""
+        cdef uint32_t first = self.position - front.back
+        cdef StreamStore store = self.store
+        cdef const uint8_t* fields
+        if front.back > self.position - HEADER_BYTES:
+            return True
+        if first < self.data_position:
+            # From now on what may be needed is read together with what needs it.
+            self.before = SHARED_WITHIN
+            self.length = 0
+            return False
+        fields = shared_fields(&self.known, self.data + (first - self.data_position), front,
+                               store.incarnation, self.segment.number, first)
+        if fields == NULL:
+            if self.segment.cold and store.tier is not None:
+                # As in `pass_over`.
+                self.length = 0
+                store.tier.doubt(store, self.segment)
+                return False
+            # That record is damaged, and reported where it is read itself. The message keeps what
+            # it has of its own.
+            return True
+        if self.joined is None:
+            self.joined = Buffer()
+        join(self.joined, message, fields, front.shared)
+        return True
 
     cdef uint8_t* record(self, uint32_t limit) except? NULL:
         """A whole, checked record at the position, or NULL: look again, it may have to be
@@ -262,15 +289,17 @@ cdef class StreamCursor(Dirty):
         """Fills the buffer from the position on: at once if the page cache has it, else by the
         reader thread."""
         cdef Segment* segment
+        cdef uint32_t begin = self.position - min(self.before, self.position - HEADER_BYTES)
+        wanted += self.position - begin
         if self.segment.cold:
-            return self.fetch_cold(wanted)
+            return self.fetch_cold(begin, wanted)
         segment = self.store.segments.find(self.segment.number)
         if segment == NULL or segment.messages == NULL:
             self.segment = None
             return 0
-        return self.read_from(segment.messages, wanted)
+        return self.read_from(segment.messages, begin, wanted)
 
-    cdef int fetch_cold(self, size_t wanted) except -1:
+    cdef int fetch_cold(self, uint32_t begin, size_t wanted) except -1:
         """As `fetch`, of a segment whose file is not on this disk: from its local copy, once that
         has these bytes."""
         cdef ColdFile copy
@@ -281,12 +310,12 @@ cdef class StreamCursor(Dirty):
                 f"messages in {store.directory}",
                 "they are in an object store, and tiers are not there", self.cold_again)
             return 0
-        copy = store.tier.cached(self, self.segment, self.position, wanted)
+        copy = store.tier.cached(self, self.segment, begin, wanted)
         self.cold_run += 1
         if copy is not None and copy.file != NULL:
-            return self.read_from(copy.file, wanted)
+            return self.read_from(copy.file, begin, wanted)
         self.read_begins()
-        store.tier.fetch(self, self.segment, self.position, wanted)
+        store.tier.fetch(self, self.segment, begin, wanted)
         return 0
 
     def cold_again(self) -> None:
@@ -299,12 +328,13 @@ cdef class StreamCursor(Dirty):
         self.trouble = problem or None
         self.read_ends(True)
 
-    cdef int read_from(self, File* file, size_t wanted) except -1:
-        """Fills the buffer from a file."""
+    cdef int read_from(self, File* file, uint32_t begin, size_t wanted) except -1:
+        """Fills the buffer from a file: the position lies in what is wanted."""
         cdef StreamStore store = self.store
         cdef Round* round
         cdef Op* op
         cdef uint8_t* grown
+        cdef size_t before = self.position - begin
         cdef ssize_t got
         if wanted > self.capacity or self.capacity > 2 * wanted + READ_AHEAD:
             grown = <uint8_t*> realloc(self.data, wanted)
@@ -312,13 +342,15 @@ cdef class StreamCursor(Dirty):
                 raise MemoryError("no memory for a read buffer")
             self.data = grown
             self.capacity = wanted
-        self.data_position = self.position
+        self.data_position = begin
         self.length = 0
+        self.known.fields = NULL
         self.short = False
         store.persister.segment_reads += 1
         if file.fd >= 0 and file.listed:
-            got = read_now(file.fd, self.data, wanted, self.position)
-            if got > 0 and (<size_t> got == wanted or record_fits(self.data, got)):
+            got = read_now(file.fd, self.data, wanted, begin)
+            if got > <ssize_t> before and (<size_t> got == wanted or record_fits(
+                    self.data + before, got - before)):
                 self.length = got
                 return 0
         round = round_new()
@@ -326,13 +358,15 @@ cdef class StreamCursor(Dirty):
         op = round_add(round, STAGE_WRITE, OP_READ, file)
         op.data = self.data
         op.length = wanted
-        op.offset = self.position
+        op.offset = begin
         self.read_begins()
         store.persister.read(round, self)
         return 0
 
     cdef int read_done(self, Round* round) except -1:
         cdef Op* op = &round.stages[STAGE_WRITE].ops[0]
+        # Nothing of the position itself was read.
+        cdef bint is_empty = self.data_position + <uint64_t> op.done <= self.position
         self.length = op.done
         self.short = op.done < op.length
         if round.error:
@@ -340,10 +374,10 @@ cdef class StreamCursor(Dirty):
             self.length = 0
             self.store.persister.failed_reads.add(
                 f"messages in {self.store.directory}", os.strerror(round.error), self.wake)
-        elif op.done == 0 and self.segment is not None and self.segment.cold:
+        elif is_empty and self.segment is not None and self.segment.cold:
             if self.store.tier is not None:
                 self.store.tier.doubt(self.store, self.segment)
-        elif op.done == 0 and self.segment is not None:
+        elif is_empty and self.segment is not None:
             log.error("stream %016x: segment %d ends at position %d, before its time",
                       self.store.incarnation, self.segment.number, self.position)
             self.position = self.store.limit(self.segment)
@@ -354,4 +388,5 @@ cdef class StreamCursor(Dirty):
         if not self.reading:
             free(self.data)
             self.data = NULL
+            self.known.fields = NULL
             self.capacity = self.length = 0

@@ -19,6 +19,7 @@ from broker.store.files.record cimport (
     FORMAT_VERSION, HEADER_BYTES, MARK, OFFSET_BYTES, RECORD_FIXED, RecordHead, SEGMENT_MAGIC,
     record_view,
 )
+from broker.store.files.shared_headers cimport Front, take_front
 from broker.store.files.sound_search cimport RecordSearch
 from broker.store.log.recovery import summary_at
 from broker.store.log.segments cimport Segment
@@ -203,6 +204,7 @@ cdef Summary scan(StreamStore store, str path, uint32_t number, bint is_last, li
     cdef size_t length = search.length
     cdef uint32_t record_length
     cdef uint64_t offset
+    cdef Front front
     cdef Message message
     if not has_header(content) and length > HEADER_BYTES:
         problems.append(f"{path}: its header is damaged; the records are read all the same")
@@ -218,20 +220,18 @@ cdef Summary scan(StreamStore store, str path, uint32_t number, bint is_last, li
             at = following
         record_view(data + at, &message)
         record_length = (<const RecordHead*> (data + at)).length + 4
-        if message.properties_length >= OFFSET_BYTES + 2:
+        if take_front(&message, &front):
+            summary.add(front.offset, message.timestamp, <uint32_t> at, record_length,
+                        message.body_length)
+            if store.note_message != NULL:
+                store.note_message(summary, message.properties, message.properties_length)
+            store.next_offset = max(store.next_offset, front.offset + 1)
+        elif message.flags & MARK and message.properties_length >= OFFSET_BYTES + 2:
             offset = load64(message.properties)
-            if message.flags & MARK:
-                summary.begins_anew = True
-                summary.first_offset = summary.end_offset = offset
-                summary.first_timestamp = summary.last_timestamp = message.timestamp
-                store.next_offset = max(store.next_offset, offset)
-            else:
-                summary.add(offset, message.timestamp, <uint32_t> at, record_length,
-                            message.body_length)
-                if store.note_message != NULL:
-                    store.note_message(summary, message.properties + OFFSET_BYTES,
-                                       message.properties_length - OFFSET_BYTES)
-                store.next_offset = max(store.next_offset, offset + 1)
+            summary.begins_anew = True
+            summary.first_offset = summary.end_offset = offset
+            summary.first_timestamp = summary.last_timestamp = message.timestamp
+            store.next_offset = max(store.next_offset, offset)
         at += record_length
         summary.length = <uint32_t> at
     if at < length:

@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message
 from broker.store.commit.contracts cimport Dirty
@@ -13,6 +13,16 @@ from broker.store.streams.summary cimport Summary
 # Tells a summary which filter values a message has, by its properties.
 ctypedef int (*note_values)(Summary summary, const uint8_t* properties,
                             uint32_t length) except -1
+
+
+# What the headers of messages begin with, and where a whole record with it stands: `store` and
+# `segment` say in what. `back`: how far back from the next record, 0 if it may not refer there.
+cdef struct SharedHeaders:
+    uint64_t store
+    uint32_t segment
+    uint32_t position
+    uint16_t length
+    uint16_t back
 
 
 cdef class StreamStore(Dirty):
@@ -53,8 +63,8 @@ cdef class StreamStore(Dirty):
     cdef public object tier                  # fetches them, told of their end; None: no tiers here
 
     cdef int append(self, Message* message) except -1
-    cdef int append_noting(self, Message* message, const uint8_t* noted,
-                           uint32_t noted_length) except -1
+    cdef int append_sharing(self, Message* message, const uint8_t* noted, uint32_t noted_length,
+                            SharedHeaders* shared) except -1
     cdef int roll(self) except -1
     cdef int ask(self) except -1
     cdef int keep_offset(self, TrackedOffset tracked, uint64_t offset) except -1

@@ -22,7 +22,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, strdup
 
-from broker.kernel.buffer cimport store64
+from broker.kernel.buffer cimport store16, store64
 from broker.kernel.message cimport EXPIRES, Message, PERSISTENT
 from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.tail_memory cimport TAIL_FULL
@@ -32,7 +32,7 @@ from broker.store.files.io_thread cimport (
     Round, STAGE_REMOVE, STAGE_WRITE, round_add, round_new,
 )
 from broker.store.files.record cimport (
-    HEADER_BYTES, MARK, OFFSET_BYTES, record_bytes, record_put_behind,
+    HEADER_BYTES, MARK, OFFSET_BYTES, SHARES, SHARING_BYTES, record_bytes, record_put_behind,
 )
 from broker.store.log.segments cimport Block, QueueDirectory, Segment, Segments
 from broker.store.streams.cold cimport ColdFile
@@ -86,14 +86,16 @@ cdef class StreamStore(Dirty):
 
     cdef int append(self, Message* message) except -1:
         """Stores one message, or a mark, at the end."""
-        return self.append_noting(message, message.properties, message.properties_length)
+        return self.append_sharing(message, message.properties, message.properties_length, NULL)
 
-    cdef int append_noting(self, Message* message, const uint8_t* noted,
-                           uint32_t noted_length) except -1:
+    cdef int append_sharing(self, Message* message, const uint8_t* noted, uint32_t noted_length,
+                            SharedHeaders* shared) except -1:
         """As `append`; the summary notes the filter values that these properties have: those of the
-        message itself where the broker has put others in front."""
+        message itself where the broker has put others in front. With `shared`, its headers begin
+        with what others share, or they are left out and `refer` has agreed."""
         cdef Message record = message[0]
-        cdef uint8_t offset[OFFSET_BYTES]
+        cdef uint8_t front[OFFSET_BYTES + SHARING_BYTES]
+        cdef uint32_t front_length = OFFSET_BYTES
         cdef uint32_t length
         cdef Segments segments = self.segments
         cdef Segment* segment = segments.active
@@ -104,8 +106,13 @@ cdef class StreamStore(Dirty):
         if record.timestamp < self.last_timestamp:
             record.timestamp = self.last_timestamp
         self.last_timestamp = record.timestamp
-        store64(offset, self.next_offset)
-        length = record_bytes(&record) + OFFSET_BYTES
+        store64(front, self.next_offset)
+        if shared != NULL and shared.back:
+            record.flags |= SHARES
+            store16(front + OFFSET_BYTES, shared.back)
+            store16(front + OFFSET_BYTES + 2, shared.length)
+            front_length = OFFSET_BYTES + SHARING_BYTES
+        length = record_bytes(&record) + front_length
         if segment == NULL or (segment.count > 0
                                and segment.length + <uint64_t> length > full):
             self.roll()
@@ -113,7 +120,11 @@ cdef class StreamStore(Dirty):
         tail = segments.tail
         if tail == NULL or tail.length + length > tail.capacity or tail.length >= TAIL_FULL:
             tail = segments.room_for(length)
-        record_put_behind(tail.data + tail.length, &record, offset, OFFSET_BYTES)
+        if shared != NULL and not shared.back:
+            shared.store = self.incarnation
+            shared.segment = segment.number
+            shared.position = <uint32_t> segment.length
+        record_put_behind(tail.data + tail.length, &record, front, front_length)
         tail.length += length
         tail.count += 1
         if record.flags & MARK:

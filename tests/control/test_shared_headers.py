@@ -1,0 +1,112 @@
+"""Records of a history leave out headers that one before them has (docs/formats/stream.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from broker.schema.message_history import HISTORY, USER
+from broker.store.files.record_scan import Scan
+from management.history_rows import record
+from tests.amqp.streams import files, until
+from tests.appliance import Appliance
+from tests.control.test_real_broker import connect, control
+from tests.tiers.processes import Processes
+
+COUNT = 50
+
+
+@pytest.fixture
+def broker(make_broker: Callable[[], Appliance]) -> Appliance:
+    return make_broker()
+
+
+async def publish(broker: Appliance, count: int = COUNT, **more: Any) -> None:
+    """Messages of one way, with a history."""
+    definition = {"history": "headers"} | {key.replace("_", "-"): more[key] for key in more}
+    async with control(broker) as client:
+        await client.call("policy.put", vhost="/", name="keep", pattern=".*", definition=definition)
+    connection = connect(broker)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare("orders", durable=True)
+    for number in range(count):
+        properties = pika.BasicProperties(message_id=f"m{number}", headers={"own": number})
+        channel.basic_publish("", "orders", b"x" * 100, properties)
+    connection.close()
+
+
+async def records(broker: Appliance) -> list[dict[str, Any]]:
+    async with control(broker) as client:
+        rows = await client.call(
+            "stream.read", vhost="/", name=HISTORY, offset="first", count=10_000
+        )
+    return [record(row) for row in rows]
+
+
+async def test_damage_of_the_whole_record_leaves_the_others_what_they_have_of_their_own(
+    broker: Appliance,
+) -> None:
+    await publish(broker)
+    before = await records(broker)
+    broker.end(kill=True)
+    (path,) = [each for each in files(broker, "msgs.*") if b"x-history-user" in each.read_bytes()]
+    data = bytearray(path.read_bytes())
+    assert data.count(b"x-history-user") == 1
+    data[data.index(b"x-history-user") + 20] ^= 1
+    path.write_bytes(data)
+    broker.start()
+    after = await records(broker)
+    assert [row["offset"] for row in after] == list(range(1, COUNT))
+    assert [row["properties"] for row in after] == [row["properties"] for row in before[1:]]
+    assert all(row["user"] == "guest" for row in before)
+    assert all(row.get("user") is None for row in after)
+    assert "/quarantine/" in broker.log()
+
+
+async def test_a_scan_of_the_files_gives_the_headers_that_records_share(broker: Appliance) -> None:
+    await publish(broker)
+    broker.end(kill=False)
+    (path,) = [each for each in files(broker, "msgs.*") if b"x-history-user" in each.read_bytes()]
+    scan = Scan(path.read_bytes(), b"", int(path.parent.name, 16), int(path.suffix[1:]), True)
+    count, _, _, _, offsets, texts = scan.next(1000, 1 << 20)
+    assert (count, len(offsets)) == (COUNT, 8 * COUNT)
+    assert bytes(texts[2][1]).count(USER.encode()) == COUNT
+    assert scan.next(1000, 1 << 20) is None and not scan.damaged
+
+
+async def test_records_in_the_object_store_are_read_and_found_with_what_they_share(
+    tmp_path: Path,
+) -> None:
+    processes = Processes(tmp_path).start()
+    try:
+        await publish(
+            processes.broker,
+            1200,
+            history_keys=f"header:{USER}",
+            stream_tier=True,
+            stream_local_max_bytes=0,
+            stream_max_segment_size_bytes=16384,
+        )
+        until(lambda: len(processes.objects()) > 1)
+        until(lambda: len([each for each in processes.here() if each.stat().st_size > 10000]) <= 2)
+        rows = await records(processes.broker)
+        assert [row["offset"] for row in rows] == list(range(1200))
+        assert {(row["user"], *row["queues"]) for row in rows} == {("guest", "orders")}
+        async with control(processes.broker) as client:
+            found = await client.call(
+                "stream.search",
+                vhost="/",
+                name=HISTORY,
+                key=f"header:{USER}",
+                value="guest",
+                max=1000,
+            )
+        # The newest first.
+        assert [row["offset"] for row in found["messages"]] == list(range(1199, 199, -1))
+    finally:
+        processes.close()
