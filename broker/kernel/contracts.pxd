@@ -42,6 +42,7 @@ cdef class Queue(Task):
 
     cdef int receive(self, Message* message, bint confirm) except -1
     cdef int publish(self, Message* message, bint confirm) except -1
+    cdef bint is_deleted(self) noexcept
     cdef int settle(self, Place* place, bint acked) except -1
     cdef int requeue(self, Place* place) except -1
     cdef int touch(self) except -1

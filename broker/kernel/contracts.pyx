@@ -116,6 +116,10 @@ cdef class Queue(Task):
         REJECTED, or HELD (stored; the queue resolves the message's origin)."""
         raise NotImplementedError
 
+    cdef bint is_deleted(self) noexcept:
+        """Whether it is gone: a message that was to reach it has nowhere to go."""
+        return False
+
     def note_refused(self, connection):
         """A publish of this connection was refused, by this queue or another of its route."""
 

@@ -41,6 +41,7 @@ cdef class DeclaredQueue(Queue):
     cdef public bint is_timed            # the time from publish to delivery is noted
     cdef Latencies latencies             # None until the first one is
 
+    cdef bint is_deleted(self) noexcept
     cdef void held(self, uint64_t* messages, uint64_t* size) noexcept
     cdef void note_held(self, int64_t now) noexcept
     cdef int64_t now(self) noexcept

@@ -42,6 +42,9 @@ cdef class DeclaredQueue(Queue):
         something else changed; the first is the number of consumers."""
         raise NotImplementedError
 
+    cdef bint is_deleted(self) noexcept:
+        return self.deleted
+
     # -- what it held ------------------------------------------------------------------------------
 
     cdef void held(self, uint64_t* messages, uint64_t* size) noexcept:

@@ -8,7 +8,7 @@ are the vhost's business.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -152,7 +152,7 @@ class BoundExchange(Exchange):
         routing_keys: Sequence[str],
         headers: Mapping[str, Any],
         properties: Mapping[str, Any] = NO_PROPERTIES,
-    ) -> Iterator[Binding]:
+    ) -> Iterable[Binding]:
         """The bindings that a message with several routing keys fits, its own key first."""
         for routing_key in routing_keys if self.by_each_key else routing_keys[:1]:
             yield from self.match(routing_key, headers, properties)

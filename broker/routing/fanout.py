@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
@@ -24,3 +24,11 @@ class FanoutExchange(BoundExchange):
         properties: Mapping[str, Any] = NO_PROPERTIES,
     ) -> Iterator[Binding]:
         return iter(self.bindings.values())
+
+    def match_all(
+        self,
+        routing_keys: Sequence[str],
+        headers: Mapping[str, Any],
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+    ) -> Iterable[Binding]:
+        return self.bindings.values()

@@ -6,11 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker.kernel import clock
+from broker.kernel.steps import Found, Steps, complete
+from broker.kernel.through import Through
 from broker.kernel.wide_dict import WideDict
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
 from broker.schema.message_history import HISTORY
 from broker.vhosts.bindings import Bindings
+
+FOLLOWED_AT_ONCE = 1024
+"""Bindings that are followed in a step, 0.3 microseconds each. A message may have 100,000."""
 
 
 class Routes:
@@ -55,19 +60,29 @@ class Routes:
         routing_keys: list[str],
         properties: Mapping[str, Any],
         listed: bytes,
-    ) -> tuple[Any, ...]:
-        """The same as `route` for a message that is published now, after the exchange's
+    ) -> Found:
+        """All steps of `publishing` at once."""
+        return complete(self.publishing(exchange, routing_keys, properties, listed))
+
+    def publishing(
+        self,
+        exchange: BoundExchange,
+        routing_keys: list[str],
+        properties: Mapping[str, Any],
+        listed: bytes,
+    ) -> Steps:
+        """The same as `routing` for a message that is published now, after the exchange's
         deduplication: a duplicate goes nowhere, and only what has a queue is remembered.
         `properties` are `listed` decoded."""
         headers = properties.get("headers", {})
         duplicates = exchange.duplicates
         if duplicates is None:
-            return self.route(exchange, routing_keys, headers, properties)
+            return (yield from self.routing(exchange, routing_keys, headers, properties))
         identity = duplicates.identity(listed)
         if identity is not None and duplicates.drops(identity):
-            targets: tuple[Any, ...] = duplicates.targets
+            targets: Found = duplicates.targets
             return targets
-        targets = self.route(exchange, routing_keys, headers, properties)
+        targets = yield from self.routing(exchange, routing_keys, headers, properties)
         if targets and identity is not None:
             duplicates.remember(identity, listed, clock.now())
         return targets
@@ -80,12 +95,25 @@ class Routes:
         properties: Mapping[str, Any] = NO_PROPERTIES,
         *,
         due: bool = False,
-    ) -> tuple[MessageQueue, ...]:
+    ) -> Found:
+        """All steps of `routing` at once."""
+        return complete(self.routing(exchange, routing_keys, headers, properties, due=due))
+
+    def routing(
+        self,
+        exchange: BoundExchange,
+        routing_keys: list[str],
+        headers: Mapping[str, Any],
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+        *,
+        due: bool = False,
+    ) -> Steps:
         """The queues that a message published to the exchange with these keys reaches, each
         once. `properties` are decoded; of them only a consistent hash needs more than the
-        headers. `due`: the exchange has held it back and does not again, whatever it asks for."""
+        headers. `due`: the exchange has held it back and does not again, whatever it asks for.
+        What others bind and unbind between the steps may count or not."""
         found: dict[MessageQueue, None] = {}
-        self._follow(exchange, routing_keys, headers, properties, found, due)
+        yield from self._follow(exchange, routing_keys, headers, properties, found, due)
         return tuple(found)
 
     def _follow(
@@ -96,12 +124,13 @@ class Routes:
         properties: Mapping[str, Any],
         found: dict[MessageQueue, None],
         due: bool,
-    ) -> None:
+    ) -> Iterator[None]:
         """Adds the queues behind an exchange, each exchange once and with all keys. Whether there
         was any, also one that was found before, decides about alternate exchanges."""
         seen = {exchange.name}
         visits: list[_Visit] = []
         ahead: BoundExchange | None = exchange
+        followed = 0
         while True:
             any_queue = False
             if ahead is not None:
@@ -116,8 +145,9 @@ class Routes:
                     found[ahead.holding] = None
                     any_queue = True
                 else:
-                    bindings = list(ahead.match_all(routing_keys, headers, properties))
-                    visits.append(_Visit(ahead, iter(bindings)))
+                    # As of now, whatever is bound between the steps.
+                    bindings = Through(ahead.match_all(routing_keys, headers, properties))
+                    visits.append(_Visit(ahead, bindings))
             elif visits:
                 any_queue = visits.pop().any_queue
             ahead = None
@@ -126,6 +156,9 @@ class Routes:
             visit = visits[-1]
             visit.any_queue |= any_queue
             for binding in visit.bindings:
+                followed += 1
+                if followed % FOLLOWED_AT_ONCE == 0:
+                    yield
                 # In a vhost that is being deleted the other end may be gone before the binding.
                 if self._bindings.leaving and self._bindings.is_leaving(binding):
                     continue

@@ -8,6 +8,7 @@ from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
 from broker.wire.confirms cimport Confirms
 from broker.wire.deliveries cimport Deliveries
+from broker.wire.fan_out cimport FanOut
 from broker.wire.output cimport Output, OutputOwner
 from broker.wire.replies cimport Replies
 from broker.wire.route_memo cimport RouteMemo
@@ -28,6 +29,9 @@ cdef class ChannelHost(OutputOwner):
     cpdef await_collected(self, channel)
     cpdef collected(self, channel)
     cpdef route_collected(self, channel)
+    cpdef publish_in_slices(self, steps)
+    cpdef keep_route(self, uint64_t version, bytes exchange_name, bytes routing_key, exchange,
+                     targets)
     cpdef settle_in_slices(self, channel, uint64_t last, int how)
     cpdef count_work(self, uint64_t more)
     cpdef has_ack_timeout(self, queue)
@@ -47,6 +51,7 @@ cdef class Channel(contracts.Channel):
     cdef readonly Confirms confirms      # None until confirm.select
     cdef Upload upload
     cdef RouteMemo memo
+    cdef FanOut fan_out                  # a message to very many queues, to be given to them
     cdef public object gets              # None until a basic.get
     cdef public object transaction       # None until tx.select: publishes and acks are put aside
     cdef readonly object ack_timeouts    # None until a delivery could become overdue
@@ -77,11 +82,12 @@ cdef class Channel(contracts.Channel):
     cdef int put_aside(self, Message* message, bint mandatory) except -1
     cdef int route(self, Message* message, const uint8_t* method, uint32_t length,
                    bint mandatory) except -1
-    cdef int look_up(self, Message* message, const uint8_t* method, uint32_t length) except -1
-    cdef tuple inspect(self, Message* message, Exchange exchange, tuple targets, bint mandatory)
+    cdef tuple look_up(self, Message* message, const uint8_t* method, uint32_t length)
+    cdef object inspect(self, Message* message, Exchange exchange, tuple targets, bint mandatory)
+    cdef int put_off(self, Message* message, Exchange exchange, found, bint mandatory) except -1
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1
     cdef int unroutable(self, Message* message, Exchange exchange, bint mandatory) except -1
-    cdef int count_refused(self, Message* message, Exchange exchange, tuple targets,
+    cdef int count_refused(self, Message* message, Exchange exchange,
                            bint is_looked_at) except -1
     cdef int record(self, Message* message, Exchange exchange, tuple targets,
                     int answer) except -1

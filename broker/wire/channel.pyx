@@ -23,6 +23,7 @@ from broker.store.commit.persister cimport Persister
 from broker.wire.ack_timeouts import AckTimeouts
 from broker.wire.confirms cimport Confirms
 from broker.wire.deliveries cimport Deliveries, SETTLE_REQUEUE, SETTLED_AT_ONCE
+from broker.wire.fan_out cimport FanOut, QUEUES_AT_ONCE
 from broker.wire.output cimport Output, OutputOwner, put_body
 from broker.wire.replies cimport Replies
 from broker.wire.route_memo cimport RouteMemo
@@ -36,6 +37,7 @@ cdef extern from "<string.h>" nogil:
 cdef enum:
     FRAME_END = 0xCE
     IN_PARTS = 1 << 20           # a body from this length on is written as the client takes it
+    QUEUES_WEIGHED = 16          # a message to so many looks at the time
     SETTLED_IN_TURN = 1024       # deliveries that a method settles at once; more are long work
     TRACED_BODY = 64 << 10       # as `broker.settings.bounds.TRACED_BODY_MAX`
     # Property flags that make a publish a case for `inspect`: headers, reply-to, expiration,
@@ -54,6 +56,12 @@ cdef bint is_special(Message* message) noexcept:
         return True
     return (memmem(message.properties, end - message.properties, b"\x02CC", 3) != NULL
             or memmem(message.properties, end - message.properties, b"\x03BCC", 4) != NULL)
+
+
+cdef bint is_wide(found) noexcept:
+    """Whether these are very many queues, or the steps that find as many."""
+    return found is not None and (
+        type(found) is not tuple or PyTuple_GET_SIZE(found) > QUEUES_AT_ONCE)
 
 
 # -- frames of a content ---------------------------------------------------------------------------
@@ -144,6 +152,15 @@ cdef class ChannelHost(OutputOwner):
 
     cpdef route_collected(self, channel):
         """The body is whole, or it failed: calls `take_collected` of the channel."""
+        raise NotImplementedError
+
+    cpdef publish_in_slices(self, steps):
+        """A message to very many queues."""
+        raise NotImplementedError
+
+    cpdef keep_route(self, uint64_t version, bytes exchange_name, bytes routing_key, exchange,
+                     targets):
+        """`resolve` did not find it in one step."""
         raise NotImplementedError
 
     cpdef settle_in_slices(self, channel, uint64_t last, int how):
@@ -242,6 +259,8 @@ cdef class Channel(contracts.Channel):
             self.put_aside(&message, mandatory)
         else:
             self.route(&message, self.upload.method, self.upload.method_length, mandatory)
+            if self.fan_out is not None:
+                self.connection.publish_in_slices(self.fanned_out())
         self.upload.routed()
         return 0
 
@@ -274,7 +293,8 @@ cdef class Channel(contracts.Channel):
 
     def publish_committed(self, bytes exchange, bytes routing_key, bytes properties, body,
                           int flags, bint mandatory):
-        """Routes a message that a transaction had put aside. Returns whether a queue refused it."""
+        """Routes a message that a transaction had put aside. Returns whether a queue refused it; if
+        `is_put_off`, the caller goes on with `fanned_out`, which returns that."""
         cdef Message message
         set_parts(&message, exchange, routing_key, properties, b"")
         set_body(&message, body)
@@ -295,6 +315,7 @@ cdef class Channel(contracts.Channel):
         `method` names exchange and routing key. Returns what the queues answered, together."""
         cdef Exchange exchange
         cdef tuple targets
+        cdef object found
         cdef bint confirm = self.confirms is not None
         cdef bint is_looked_at
         cdef int result = 0
@@ -302,7 +323,9 @@ cdef class Channel(contracts.Channel):
         cdef int answer
         cdef Py_ssize_t i
         if not self.memo.is_known(self.topology.version, method, length):
-            self.look_up(message, method, length)
+            exchange, found = self.look_up(message, method, length)
+            if is_wide(found):
+                return self.put_off(message, exchange, found, mandatory)
         exchange = self.memo.exchange
         targets = self.memo.targets
         exchange.publish_in += 1
@@ -310,7 +333,15 @@ cdef class Channel(contracts.Channel):
         # Not the key alone decides: the exchange may have remembered the message.
         is_looked_at = targets is None
         if is_looked_at or is_special(message):
-            targets = self.inspect(message, exchange, targets, mandatory)
+            found = self.inspect(message, exchange, targets, mandatory)
+            if is_wide(found):
+                exchange.publish_in -= 1
+                exchange.bytes_in -= message.body_length
+                self.put_off(message, exchange, found, mandatory)
+                self.fan_out.is_looked_at = is_looked_at
+                self.fan_out.is_inspected = True
+                return 0
+            targets = found
             self.memo.note((exchange, targets), 1)
         else:
             self.memo.count += 1
@@ -327,13 +358,18 @@ cdef class Channel(contracts.Channel):
                 answer = (<Queue> PyTuple_GET_ITEM(targets, i)).publish(message, confirm)
                 result |= answer
                 held += answer == HELD
+        if PyTuple_GET_SIZE(targets) >= QUEUES_WEIGHED and self.transaction is None:
+            # A chunk may hold hundreds of these.
+            self.connection.count_work(0)
         if PyTuple_GET_SIZE(targets) == 0:
             self.unroutable(message, exchange, mandatory)
         else:
             exchange.publish_out += 1
             exchange.bytes_out += message.body_length
             if result & REJECTED:
-                self.count_refused(message, exchange, targets, is_looked_at)
+                self.count_refused(message, exchange, is_looked_at)
+                for target in targets:
+                    target.note_refused(self.connection)
         if self.recorder.on:
             result |= self.record(message, exchange, targets, result)
         if self.traced:
@@ -342,25 +378,29 @@ cdef class Channel(contracts.Channel):
             self.confirms.publish(held, result)
         return result
 
-    cdef int look_up(self, Message* message, const uint8_t* method, uint32_t length) except -1:
+    cdef tuple look_up(self, Message* message, const uint8_t* method, uint32_t length):
         """The last publish named another exchange or routing key, or something has changed since:
-        asks the connection for the route."""
+        asks the connection for the route. A wide one is not remembered here, because each channel
+        may have another."""
         cdef uint64_t version = self.topology.version
+        cdef tuple route
         self.unrouted += 1
         self.unrouted_bytes += message.body_length
-        self.memo.remember(self.connection.resolve(
+        route = self.connection.resolve(
             self, message.exchange[:message.exchange_length],
-            message.routing_key[:message.routing_key_length]), version, method, length)
+            message.routing_key[:message.routing_key_length])
+        if not is_wide(route[1]):
+            self.memo.remember(route, version, method, length)
         self.unrouted -= 1
         self.unrouted_bytes -= message.body_length
-        return 0
+        return route
 
-    cdef tuple inspect(self, Message* message, Exchange exchange, tuple targets, bint mandatory):
+    cdef object inspect(self, Message* message, Exchange exchange, tuple targets, bint mandatory):
         """The queues of a message whose properties matter for its route, or that are to be checked
-        or replaced; `targets` if the key alone decides."""
+        or replaced, or what finds very many; `targets` if the key alone decides."""
         self.unrouted += 1
         self.unrouted_bytes += message.body_length
-        targets, self.replaced = self.connection.special(
+        found, self.replaced = self.connection.special(
             self, exchange, targets, message.routing_key[:message.routing_key_length],
             message.properties[:message.properties_length], mandatory)
         self.unrouted -= 1
@@ -368,7 +408,74 @@ cdef class Channel(contracts.Channel):
         if self.replaced is not None:
             message.properties = <const uint8_t*> <char*> self.replaced
             message.properties_length = <uint32_t> len(self.replaced)
-        return targets
+        return found
+
+    # -- very many queues --------------------------------------------------------------------------
+
+    cdef int put_off(self, Message* message, Exchange exchange, found, bint mandatory) except -1:
+        """The message goes to very many queues, which may have to be found yet: the caller goes on
+        with `fanned_out`."""
+        self.unrouted += 1
+        self.unrouted_bytes += message.body_length
+        self.fan_out = FanOut(exchange, found, mandatory, self.topology.version)
+        return self.fan_out.keep(message)
+
+    @property
+    def is_put_off(self):
+        return self.fan_out is not None
+
+    def fanned_out(self):
+        """Does for the message that was put off what `route` does for others, in steps. Returns
+        whether a queue refused it. Raises AMQPError."""
+        cdef FanOut way = self.fan_out
+        cdef Exchange exchange = way.exchange
+        cdef bint confirm = self.confirms is not None
+        cdef uint32_t size = way.message.body_length
+        self.fan_out = None
+        found = way.found
+        if not isinstance(found, tuple):
+            found = yield from found
+            if not way.is_inspected:
+                self.connection.keep_route(
+                    way.version, way.exchange_name, way.routing_key, exchange, found)
+        if not way.is_inspected and is_special(&way.message):
+            found = self.inspect(&way.message, exchange, found, way.mandatory)
+            way.properties = self.replaced if self.replaced is not None else way.properties
+            if not isinstance(found, tuple):
+                found = yield from found
+        if confirm:
+            way.message.origin.channel = self.confirms.serial
+            way.message.origin.tag = self.confirms.sequence + 1
+        else:
+            way.message.origin.channel = way.message.origin.tag = 0
+        self.unrouted -= 1
+        self.unrouted_bytes -= size
+        exchange.publish_in += 1
+        exchange.bytes_in += size
+        way.begin(found, self.bodies, self.share_from)
+        try:
+            while not way.give(confirm):
+                yield
+        finally:
+            way.end(self.bodies)
+        if not found:
+            self.unroutable(&way.message, exchange, way.mandatory)
+        else:
+            exchange.publish_out += 1
+            exchange.bytes_out += size
+        if way.result & REJECTED:
+            self.count_refused(&way.message, exchange, way.is_looked_at)
+            while not way.name_refuser(self.connection):
+                yield
+        # Its queues are not named: each page of one would go through all of them.
+        self.memo.note((exchange, ()), 1)
+        if self.recorder.on:
+            way.result |= self.record(&way.message, exchange, found, way.result)
+        if self.traced:
+            self.trace_publish(&way.message, found)
+        if confirm:
+            self.confirms.publish(way.held, way.result)
+        return way.result & REJECTED != 0
 
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1:
         """A body for several queues is stored once; each gets a reference to it. One that is too
@@ -419,15 +526,13 @@ cdef class Channel(contracts.Channel):
         write_content(self.output, self.number, message)
         return self.output.touch()
 
-    cdef int count_refused(self, Message* message, Exchange exchange, tuple targets,
+    cdef int count_refused(self, Message* message, Exchange exchange,
                            bint is_looked_at) except -1:
         """A queue of the route refused the message."""
         self.refused += 1
         self.refused_bytes += message.body_length
         exchange.refused += 1
         exchange.bytes_refused += message.body_length
-        for target in targets:
-            target.note_refused(self.connection)
         if is_looked_at:
             self.connection.refused(exchange, message.properties[:message.properties_length])
         return 0

@@ -67,7 +67,10 @@ class Commit:
         publishes.reverse()
         while publishes:
             try:
-                if channel.publish_committed(*publishes.pop()):
+                is_refused = channel.publish_committed(*publishes.pop())
+                if channel.is_put_off:
+                    is_refused = yield from channel.fanned_out()
+                if is_refused:
                     refused = "a queue refused a message"
             except AMQPError as error:
                 refused = error.text

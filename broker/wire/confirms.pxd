@@ -17,6 +17,7 @@ cdef class Confirms(Confirmer):
     cdef uint64_t told                   # and up to here they are
     cdef object nacked_runs              # [first, last] told above it; None without any
     cdef list early                      # answers to the publish at hand, before it is counted
+    cdef int early_parts                 # answers that it waits for beside those of its queues
     cdef HeldConfirms held               # None while all confirms wait for the disk alone
     cdef readonly uint64_t acked
     cdef readonly uint64_t nacked

@@ -66,7 +66,8 @@ cdef class Confirms(Confirmer):
                 since = last + 1
             self.nacked_runs = None
             self.held.wait(since, self.sequence - 1)
-        self.held.publish(self.sequence, held, waits, rejected)
+        self.held.publish(self.sequence, held + self.early_parts, waits, rejected)
+        self.early_parts = 0
         if self.early is not None:
             early, self.early = self.early, None
             for acked in early:
@@ -115,7 +116,9 @@ cdef class Confirms(Confirmer):
         return 0
 
     cdef int more_parts(self, uint64_t tag, int parts) except -1:
-        if self.held is not None:
+        if tag > self.sequence:
+            self.early_parts += parts
+        elif self.held is not None:
             self.held.more(tag, parts)
         return 0
 

@@ -15,6 +15,7 @@ from typing import Any
 from broker.fields import properties
 from broker.fields.codec import Reader, encode_table, text
 from broker.kernel.contracts import Consumer, Exchange
+from broker.kernel.steps import Found, Steps, first_step
 from broker.schema.arguments import memory_of
 from broker.schema.errors import (
     AMQPError,
@@ -40,6 +41,8 @@ HEARTBEAT = frame(8, 0, b"")
 # A refused stranger waits this long for the end, so that guessing passwords is slow.
 SILENT_CLOSE_S = 3.0
 ROUTES_MAX = 1024
+ROUTED_QUEUES_MAX = 131_072
+"""Queues of all routes that a connection remembers, each as often as it is in one: 1 MiB."""
 CLIENT_NAME_MAX = 64
 KEYS_WEIGHED = 16
 """Routing keys of a message that count as much as one method off the hot path."""
@@ -55,6 +58,7 @@ class Connection(FrameParser):
         "_capabilities",
         "_client_properties",
         "_host",
+        "_routed_queues",
         "_routes",
         "_routes_version",
         "_silent_beats",
@@ -107,8 +111,9 @@ class Connection(FrameParser):
         self._capabilities: dict[str, Any] = {}
         self._client_properties = b""
         self.handshake = Handshake(self, host)
-        self._routes: dict[tuple[bytes, bytes], tuple[Exchange, tuple[Any, ...] | None]] = {}
+        self._routes: dict[tuple[bytes, bytes], tuple[Exchange, Found | None]] = {}
         self._routes_version = 0
+        self._routed_queues = 0
         self._silent_beats = 0
         self._specials = 0
         self._timer = host.later(host.config.handshake_timeout, self._handshake_timed_out)
@@ -520,48 +525,70 @@ class Connection(FrameParser):
 
     def resolve(
         self, channel: Channel, exchange_name: bytes, routing_key: bytes
-    ) -> tuple[Exchange, tuple[Any, ...] | None]:
-        """The exchange and, where the key alone decides, the queues. Raises AccessRefused or
-        NotFound.
+    ) -> tuple[Exchange, Found | Steps | None]:
+        """The exchange and, where the key alone decides, the queues, or what finds very many. Raises
+        AccessRefused or NotFound.
 
         Holds until the topology's version rises.
         """
         version = self._host.topology.version
-        if self._routes_version != version or len(self._routes) >= ROUTES_MAX:
-            self._routes.clear()
-            self._routes_version = version
         found = self._routes.get((exchange_name, routing_key))
-        if found is not None:
+        if found is not None and self._routes_version == version:
             return found
         name = text(exchange_name)
         key = text(routing_key)
         exchange = publishing.check_target(self.rights, self.vhost, name, key)
         added = added_queues.of_key(key) if not name else None
-        targets: tuple[Any, ...] | None = (
+        targets: Found | Steps | None = (
             added.targets(self._host, self.vhost, key)
             if added is not None
-            else self.vhost.routes.route(exchange, [key], {})
+            else first_step(self.vhost.routes.routing(exchange, [key], {}))
             if self.vhost.routes.is_by_key(exchange)
             else None
         )
-        self._routes[exchange_name, routing_key] = exchange, targets
+        if targets is None or isinstance(targets, tuple):
+            self.keep_route(version, exchange_name, routing_key, exchange, targets)
         if self.long_work is None:
             # A key that is not remembered may take a hundred times as long as one that is.
             self.count_work(0)
         return exchange, targets
 
+    def keep_route(
+        self,
+        version: int,
+        exchange_name: bytes,
+        routing_key: bytes,
+        exchange: Exchange,
+        targets: Found | None,
+    ) -> None:
+        """This was the route when the topology had that version."""
+        if (
+            self._routes_version != version
+            or len(self._routes) >= ROUTES_MAX
+            or self._routed_queues >= ROUTED_QUEUES_MAX
+        ):
+            self._routes.clear()
+            self._routes_version = version
+            self._routed_queues = 0
+        self._routes[exchange_name, routing_key] = exchange, targets
+        self._routed_queues += len(targets or ())
+
+    def publish_in_slices(self, steps: Iterator[None]) -> None:
+        """A message to very many queues."""
+        LongWork(self, steps).begin()
+
     def special(
         self,
         channel: Channel,
         exchange: Any,
-        targets: tuple[Any, ...] | None,
+        targets: Found | None,
         routing_key: bytes,
         listed: bytes,
         mandatory: bool,
-    ) -> tuple[tuple[Any, ...], bytes | None]:
-        """The queues of a message whose properties matter for its route, after checking those, and
-        what replaces the properties, if anything does. Raises PreconditionFailed or
-        AccessRefused."""
+    ) -> tuple[Found | Steps, bytes | None]:
+        """The queues of a message whose properties matter for its route, or what finds very many,
+        after checking those, and what replaces the properties, if anything does. Raises
+        PreconditionFailed or AccessRefused."""
         self._count_special()
         found = properties.decode(listed)
         most = self._host.config.routing_keys_max
@@ -584,7 +611,7 @@ class Connection(FrameParser):
         replaced = properties.encode(changed) if changed != found else None
         if targets is not None and len(keys) == 1:
             return targets, replaced
-        return tuple(self.vhost.routes.publish(exchange, keys, found, listed)), replaced
+        return first_step(self.vhost.routes.publishing(exchange, keys, found, listed)), replaced
 
     def check_properties(self, channel: Channel, exchange: Any, listed: bytes) -> None:
         """Raises what `special` would raise."""

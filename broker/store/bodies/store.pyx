@@ -209,6 +209,10 @@ cdef class BodyStore(Dirty):
     cdef int release(self, const uint8_t* reference) except -1:
         """Every queue had the message. A body that none took is forgotten."""
         cdef Body* body = self.blocks.in_flight(reference)
+        if body == NULL or body.file:
+            # So many queues got it that a round took it meanwhile.
+            self.references += 1
+            return self.drop(reference)
         body.references -= 1
         if body.references == 0:
             self.blocks.forget(body)

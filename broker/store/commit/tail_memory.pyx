@@ -25,7 +25,7 @@ cdef extern from "<sys/mman.h>" nogil:
 
 
 cdef enum:
-    TAIL_FIRST = 4096                        # bytes a new tail starts with
+    TAIL_FIRST = 512                         # bytes a new tail starts with
     TAIL_MAPPED = TAIL_FULL + (64 << 10)     # of a mapping, if its records are not larger
     SPARES_MAX = 32
     KEPT_TICKS = 10

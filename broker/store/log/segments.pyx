@@ -35,6 +35,7 @@ from broker.store.files.record cimport (
 )
 
 cdef enum:
+    TAIL_NEXT = 4096             # bytes that a tail which is not a segment's first begins with
     # How far a watermark is written ahead of the deliveries: this much, and what this many rounds
     # like the current one write.
     AHEAD = 1 << 20
@@ -202,6 +203,10 @@ cdef class Segments:
         cdef Block* tail = <Block*> calloc(1, sizeof(Block))
         if tail == NULL:
             raise MemoryError("no memory for a queue's tail")
+        if self.active.count and length < TAIL_NEXT:
+            # Many queues never have more than a message or two. This one has, so it begins with
+            # room for some: growing copies.
+            length = TAIL_NEXT
         tail.data = tail_new(length, &tail.capacity)
         if tail.data == NULL:
             free(tail)

@@ -1,0 +1,27 @@
+"""Things that are found in steps, so that a caller who serves others can do one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+Found = tuple[Any, ...]
+Steps = Generator[None, None, Found]
+
+
+def first_step(steps: Steps) -> Found | Steps:
+    """What is found, if one step finds it all; else the steps that remain."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        found: Found = end.value
+        return found
+    return steps
+
+
+def complete(steps: Steps) -> Found:
+    """What all steps find."""
+    while True:
+        found = first_step(steps)
+        if isinstance(found, tuple):
+            return found

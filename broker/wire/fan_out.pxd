@@ -1,0 +1,36 @@
+from libc.stdint cimport uint32_t, uint64_t
+
+from broker.kernel.contracts cimport Exchange
+from broker.kernel.message cimport Message
+from broker.store.bodies.store cimport BodyStore
+
+
+# More queues than this do not get a message at once. One may have to make its store first, which
+# takes up to 9 microseconds.
+cdef enum:
+    QUEUES_AT_ONCE = 512
+
+
+cdef class FanOut:
+    cdef Message message                 # points into what follows
+    cdef bytes exchange_name
+    cdef bytes routing_key
+    cdef bytes properties
+    cdef object body
+    cdef bytes reference                 # of the body, while it is shared; else None
+    cdef readonly Exchange exchange
+    cdef object found                    # its queues, or the steps that find them
+    cdef bint mandatory
+    cdef bint is_looked_at               # not the key alone decides
+    cdef bint is_inspected               # its properties have been looked at
+    cdef uint64_t version                # of the topology when it was published
+    cdef tuple targets                   # once they are found
+    cdef Py_ssize_t at                   # of them have it
+    cdef int result                      # what they answered together
+    cdef int held                        # how many of them answer later
+
+    cdef int keep(self, Message* message) except -1
+    cdef int begin(self, tuple targets, BodyStore bodies, uint32_t share_from) except -1
+    cdef bint give(self, bint confirm) except -1
+    cdef int end(self, BodyStore bodies) except -1
+    cdef bint name_refuser(self, connection) except -1
