@@ -526,8 +526,8 @@ class Connection(FrameParser):
     def resolve(
         self, channel: Channel, exchange_name: bytes, routing_key: bytes
     ) -> tuple[Exchange, Found | Steps | None]:
-        """The exchange and, where the key alone decides, the queues, or what finds very many. Raises
-        AccessRefused or NotFound.
+        """The exchange and, where the key alone decides, the queues, or what finds very many.
+        Raises AccessRefused or NotFound.
 
         Holds until the topology's version rises.
         """
