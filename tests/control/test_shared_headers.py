@@ -68,6 +68,29 @@ async def test_damage_of_the_whole_record_leaves_the_others_what_they_have_of_th
     assert "/quarantine/" in broker.log()
 
 
+async def test_each_way_of_a_publisher_shares_headers_of_its_own(broker: Appliance) -> None:
+    async with control(broker) as client:
+        await client.call(
+            "policy.put", vhost="/", name="keep", pattern=".*", definition={"history": "headers"}
+        )
+    connection = connect(broker)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    names = [f"orders.{number}" for number in range(3)]
+    for name in names:
+        channel.queue_declare(name, durable=True)
+    for number in range(COUNT):
+        channel.basic_publish("", names[number % 3], b"x" * (number % 2))
+    connection.close()
+    rows = await records(broker)
+    assert [row["queues"] for row in rows] == [[names[number % 3]] for number in range(COUNT)]
+    assert [row["payload_bytes"] for row in rows] == [number % 2 for number in range(COUNT)]
+    broker.end(kill=False)
+    whole = sum(each.read_bytes().count(b"x-history-user") for each in files(broker, "msgs.*"))
+    # A body of another size than in the whole record changes nothing but one header.
+    assert whole == 3
+
+
 async def test_a_scan_of_the_files_gives_the_headers_that_records_share(broker: Appliance) -> None:
     await publish(broker)
     broker.end(kill=False)

@@ -8,6 +8,10 @@ from broker.kernel.recording cimport Recording
 from broker.store.streams.store cimport SharedHeaders
 
 
+cdef enum:
+    WAYS_SHARED = 8              # ways of a publisher whose headers are shared at a time
+
+
 cdef class ChannelRecording(Recording):
     cdef Book book
     cdef bytes publisher                 # headers of all its records
@@ -22,14 +26,19 @@ cdef class ChannelRecording(Recording):
     cdef size_t before
     cdef bytes written
     cdef size_t skipped
-    # What a record in the stream has, so that the next ones may leave it out: the headers of the
-    # publisher and these, and the size of its body.
-    cdef SharedHeaders shared
-    cdef bytes shared_fields
-    cdef uint32_t shared_size
+    # What records in the stream have, so that the next ones of the same ways may leave it out: the
+    # headers of the publisher and these, and the size of a body.
+    cdef SharedHeaders shared[WAYS_SHARED]
+    cdef list shared_fields
+    cdef uint32_t shared_sizes[WAYS_SHARED]
+    cdef int last_way                # of the last message
+    cdef int next_place              # for a way that has none
 
     cdef int look(self, Exchange exchange, tuple targets) except -1
-    cdef bint share(self, Message* message, bytes fields, uint32_t body_length) except -1
-    cdef bint put_headers(self, Message* message, bytes fields, uint32_t body_length) except -1
+    cdef int place_of(self, bytes fields) noexcept
+    cdef SharedHeaders* share(self, Message* message, bytes fields,
+                              uint32_t body_length) except? NULL
+    cdef bint put_headers(self, Message* message, bytes fields, uint32_t body_length,
+                          size_t skipped) except -1
     cdef int put_same(self, const uint8_t* properties, size_t before, bytes fields,
                       size_t skipped) except -1

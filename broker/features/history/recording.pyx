@@ -52,6 +52,7 @@ cdef class ChannelRecording(Recording):
         self.book = book
         self.publisher = publisher_fields(user, connection)
         self.out = Buffer()
+        self.shared_fields = [None] * WAYS_SHARED
 
     cdef int look(self, Exchange exchange, tuple targets) except -1:
         """Whether what goes this way is recorded, and the headers for that."""
@@ -64,7 +65,7 @@ cdef class ChannelRecording(Recording):
         cdef Book book = self.book
         cdef Message kept
         cdef bytes own, fields
-        cdef SharedHeaders* shared = NULL
+        cdef SharedHeaders* shared
         cdef Way way
         if (exchange is not self.exchange or targets is not self.targets
                 or self.version != book.version):
@@ -87,9 +88,9 @@ cdef class ChannelRecording(Recording):
         book.record_bytes += kept.body_length
         fields = <bytes> way.fields[
             UNROUTABLE if not targets else REFUSED if answer & REJECTED else ROUTED]
-        if self.share(&kept, fields, message.body_length):
-            shared = &self.shared
-        if not self.put_headers(&kept, fields, message.body_length):
+        shared = self.share(&kept, fields, message.body_length)
+        if not self.put_headers(&kept, fields, message.body_length,
+                                shared.length if shared != NULL and shared.back else 0):
             shared = NULL
         return book.stream.publish_sharing(
             &kept, False, message.properties, message.properties_length, shared)
@@ -103,35 +104,53 @@ cdef class ChannelRecording(Recording):
         message.timestamp = clock.now_ms
         return self.record(&message, exchange, targets, answer)
 
-    cdef bint share(self, Message* message, bytes fields, uint32_t body_length) except -1:
-        """Decides whether the record of this message refers to one before for the headers of the
-        publisher and these, with the size of the body if it is the same; `back` of `shared` says
-        so. False: they are too long to be shared."""
-        cdef size_t length = len(self.publisher) + len(fields)
-        self.shared.back = 0
-        if length > SHARED_MOST:
-            return False
-        if fields is self.shared_fields:
-            self.shared.length = <uint16_t> (
-                length if body_length == self.shared_size else length - size_bytes)
-            refer(
-                self.book.stream.store, &self.shared, record_bytes(message) + OFFSET_BYTES
-                + SHARING_BYTES + TABLE_BYTES + length + places_most)
-        if not self.shared.back:
-            self.shared_fields, self.shared_size = fields, body_length
-        return True
+    cdef int place_of(self, bytes fields) noexcept:
+        """Where it stands what a record has of these headers; where it may stand, if it does not."""
+        cdef int i
+        if self.shared_fields[self.last_way] is not fields:
+            for i in range(WAYS_SHARED):
+                if self.shared_fields[i] is fields:
+                    self.last_way = i
+                    break
+            else:
+                self.last_way = self.next_place
+                self.next_place = (self.next_place + 1) % WAYS_SHARED
+        return self.last_way
 
-    cdef bint put_headers(self, Message* message, bytes fields, uint32_t body_length) except -1:
+    cdef SharedHeaders* share(self, Message* message, bytes fields,
+                              uint32_t body_length) except? NULL:
+        """Decides whether the record of this message refers to one before for the headers of the
+        publisher and these, with the size of the body if it is the same; `back` of the result says
+        so. NULL: they are too long to be shared."""
+        cdef size_t length = len(self.publisher) + len(fields)
+        cdef int i = self.place_of(fields)
+        cdef SharedHeaders* shared = &self.shared[i]
+        if length > SHARED_MOST:
+            return NULL
+        shared.back = 0
+        if self.shared_fields[i] is fields:
+            shared.length = <uint16_t> (
+                length if body_length == self.shared_sizes[i] else length - size_bytes)
+            refer(
+                self.book.stream.store, shared, record_bytes(message) + OFFSET_BYTES
+                + SHARING_BYTES + TABLE_BYTES + length + places_most)
+        if not shared.back:
+            # No record has them until this one is in the stream, which may fail.
+            shared.store = 0
+            self.shared_fields[i], self.shared_sizes[i] = fields, body_length
+        return shared
+
+    cdef bint put_headers(self, Message* message, bytes fields, uint32_t body_length,
+                          size_t skipped) except -1:
         """Replaces the properties by ones with headers in front: those of the publisher and these,
-        the last of which is x-history-bytes, but for what is shared. They live in `out`, which
-        keeps what is the same for the next message. False: the properties cannot be read, and
-        stay."""
+        the last of which is x-history-bytes, but for the first `skipped` bytes, which are shared.
+        They live in `out`, which keeps what is the same for the next message. False: the properties
+        cannot be read, and stay."""
         cdef Buffer out = self.out
         cdef const uint8_t* properties = message.properties
         cdef const uint8_t* place
         cdef uint16_t flags
         cdef uint32_t own = 0
-        cdef size_t skipped = self.shared.length if self.shared.back else 0
         cdef uint32_t added = <uint32_t> (len(self.publisher) + len(fields) - skipped)
         cdef size_t before, left
         if message.properties_length < 2:
@@ -170,11 +189,15 @@ cdef class ChannelRecording(Recording):
         """Begins `out` with what is in front of the headers, those of the publisher, and these, of
         which the first `skipped` bytes are shared."""
         cdef Buffer out = self.out
-        cdef bytes same = (self.publisher + fields)[skipped:]
+        cdef size_t own = len(self.publisher)
+        cdef size_t added = own + len(fields) - skipped
+        cdef size_t first = own - skipped if skipped < own else 0
         cdef uint8_t* p
         out.length = 0
-        p = out.room(before + 4 + len(same))
+        p = out.room(before + 4 + added)
         memcpy(p, properties, before)
-        memcpy(p + before + 4, <const char*> same, len(same))
+        p += before + 4
+        memcpy(p, <const char*> self.publisher + own - first, first)
+        memcpy(p + first, <const char*> fields + len(fields) - (added - first), added - first)
         self.written, self.before, self.skipped = fields, before, skipped
         return 0
