@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.server.entrance import ACCEPTED_AT_ONCE, Entrance, let_wait
+from broker.server.entrance import ACCEPTED_AT_ONCE, Entrance, let_wait, set_options
+from broker.server.plain import PlainListener
 from broker.server.tcp import RelayProtocol, SocketProtocol
 from broker.server.tier_listener import TierListener
 from broker.server.websocket import WebSocketListener, WebSocketProtocol
@@ -40,12 +41,13 @@ class CannotListen(Exception):
 
 class _ClientListener(NamedTuple):
     """How a listener for clients is opened again after a pause: `what` for people, `where` its
-    address or path, `factory` for who comes."""
+    address or path, `factory` for who comes, `plain` the name of one that does without asyncio."""
 
     what: str
     where: tuple[str, int] | Path
     factory: Callable[[], Any]
     mode: int = 0
+    plain: str = ""
 
 
 class Listeners:
@@ -59,7 +61,9 @@ class Listeners:
         """Whether clients cannot connect for now; metrics and the appliance's own parts can."""
         self._rows: list[dict[str, Any]] = []
         self._reopened: list[_ClientListener] = []
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | PlainListener] = []
+        self._inherited: list[socket.socket] = []
+        """Listening sockets whose clients have their options."""
         self._paths: list[tuple[Path, int]] = []
         """Of Unix sockets, each with the number of its inode."""
         self._websocket = WebSocketListener(broker)
@@ -71,7 +75,7 @@ class Listeners:
         """Opens all that are configured. Raises CannotListen."""
         broker, config = self._broker, self._broker.config
         amqp = partial(Entrance, broker, partial(SocketProtocol, broker, "amqp"), believes=True)
-        await self._open("amqp", "amqp", "AMQP", config.amqp_port, amqp)
+        await self._open("amqp", "amqp", "AMQP", config.amqp_port, amqp, "amqp")
         websocket = partial(Entrance, broker, lambda origin: WebSocketProtocol(self._websocket))
         await self._open("ws", "ws", "AMQP over WebSocket", config.ws_port, websocket)
         if broker.certificates.context is not None:
@@ -94,9 +98,9 @@ class Listeners:
             await self._open_metrics(max(0, config.metrics_port))
         if config.unix_path is not None:
             factory = partial(Entrance, broker, partial(SocketProtocol, broker, "unix"))
-            await self._open_unix(config.unix_path, factory, 0o660)
+            await self._open_unix(config.unix_path, factory, 0o660, "unix")
         local = partial(Entrance, broker, partial(SocketProtocol, broker, "unix"))
-        await self._open_unix(config.local_socket, local, 0o600)
+        await self._open_unix(config.local_socket, local, 0o600, "unix")
         await self._tiers.open()
         relay = partial(Entrance, broker, lambda origin: RelayProtocol(broker))
         await self._open_unix(config.relay_socket, relay, 0o600)
@@ -120,33 +124,68 @@ class Listeners:
         try:
             for one in self._reopened:
                 if isinstance(one.where, Path):
-                    await self._listen_unix(one.where, one.factory, one.mode)
+                    await self._listen_unix(one.where, one.factory, one.mode, one.plain)
                 else:
-                    await self._listen(one.what, *one.where, one.factory)
+                    await self._listen(one.what, *one.where, one.factory, one.plain)
         except CannotListen:
             self._stop_serving()
             raise
         self.suspended = False
 
     async def _open(
-        self, key: str, protocol: str, what: str, port: int, factory: Callable[[], Any]
+        self,
+        key: str,
+        protocol: str,
+        what: str,
+        port: int,
+        factory: Callable[[], Any],
+        plain: str = "",
     ) -> None:
         """Listens on each address of `bind`; where the port is any free one, on the same."""
         for host in self._broker.config.bind:
-            port = await self._listen(what, host, port, factory)
-            self._reopened.append(_ClientListener(what, (host, port), factory))
+            port = await self._listen(what, host, port, factory, plain)
+            self._reopened.append(_ClientListener(what, (host, port), factory, plain=plain))
             self._add(key, protocol, (host, port))
 
-    async def _listen(self, what: str, host: str, port: int, factory: Callable[[], Any]) -> int:
+    async def _listen(
+        self, what: str, host: str, port: int, factory: Callable[[], Any], plain: str
+    ) -> int:
         """Returns the actual port. Raises CannotListen."""
+        plain = plain if self._broker.sockets.epoll >= 0 else ""
         with _told(what, host, port):
             server = await asyncio.get_running_loop().create_server(
-                factory, host, port, backlog=ACCEPTED_AT_ONCE, reuse_address=True
+                factory,
+                host,
+                port,
+                backlog=ACCEPTED_AT_ONCE,
+                reuse_address=True,
+                start_serving=not plain,
             )
-        self._servers.append(server)
-        let_wait(server, self._broker.config.tcp_backlog)
         bound: int = server.sockets[0].getsockname()[1]
+        let_wait(server, self._broker.config.tcp_backlog)
+        if not plain:
+            self._servers.append(server)
+            return bound
+        for listening in server.sockets:
+            sock = socket.socket(fileno=os.dup(listening.fileno()))
+            self._inherited.append(sock)
+            give = partial(self._give, factory)
+            self._servers.append(PlainListener(self._broker, sock, plain, give))
+        server.close()
+        self.set_options()
         return bound
+
+    def _give(self, factory: Callable[[], Any], sock: socket.socket) -> None:
+        """A client of a trusted proxy, whose header says who it is, is asyncio's."""
+        loop = asyncio.get_running_loop()
+        sock.setblocking(False)
+        self._broker.run_task(loop.connect_accepted_socket(factory, sock))
+
+    def set_options(self) -> None:
+        """Settings have come into force: sets what accepted sockets have from their listeners."""
+        config = self._broker.config
+        for sock in self._inherited:
+            set_options(sock, config.tcp_keepalive or _of_the_system(), config.send_timeout)
 
     async def _open_metrics(self, port: int) -> None:
         # The metrics ask verbs for figures, and a verb opens listeners: either may come first.
@@ -159,16 +198,21 @@ class Listeners:
             self._add("metrics", METRICS, (host, port))
 
     async def _open_unix(
-        self, path: Path, factory: Callable[[], asyncio.BaseProtocol], mode: int
+        self, path: Path, factory: Callable[[], asyncio.BaseProtocol], mode: int, plain: str = ""
     ) -> None:
-        await self._listen_unix(path, factory, mode)
-        self._reopened.append(_ClientListener("", path, factory, mode))
+        await self._listen_unix(path, factory, mode, plain)
+        self._reopened.append(_ClientListener("", path, factory, mode, plain))
 
     async def _listen_unix(
-        self, path: Path, factory: Callable[[], asyncio.BaseProtocol], mode: int
+        self, path: Path, factory: Callable[[], asyncio.BaseProtocol], mode: int, plain: str
     ) -> None:
         sock = _bind_unix(path, mode)
         self._note(path)
+        if plain and self._broker.sockets.epoll >= 0:
+            sock.setblocking(False)
+            sock.listen(self._broker.config.tcp_backlog)
+            self._servers.append(PlainListener(self._broker, sock, plain))
+            return
         server = await asyncio.get_running_loop().create_unix_server(
             factory, sock=sock, backlog=ACCEPTED_AT_ONCE
         )
@@ -214,6 +258,7 @@ class Listeners:
         for server in self._servers:
             server.close()
         self._servers.clear()
+        self._inherited.clear()
         for path, inode in self._paths:
             # Not another's that has taken the place since.
             with contextlib.suppress(OSError):
@@ -281,3 +326,12 @@ def _make_way(path: Path) -> None:
         except BlockingIOError:
             pass
     raise CannotListen(f"cannot listen on {path}: another process listens there")
+
+
+def _of_the_system() -> tuple[int, ...]:
+    """What the system does about silent peers of its own accord: as `tcp_keepalive`."""
+    with socket.socket() as fresh:
+        return tuple(
+            fresh.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )

@@ -86,6 +86,7 @@ class Reload:
         broker.turn.reading.share = config.publish_share
         broker.proxies = Sources(config.proxy_protocol_sources)
         broker.admission.configure(config.connections_max)
+        broker.service.listeners.set_options()
         broker.watch.configure(config)
         broker.logins.configure(config)
         broker.access.throttle.configure(limits_of(config))

@@ -1,12 +1,20 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from broker.kernel.turn import Turn
 from broker.store.commit.persister import Persister
 from broker.wire.frame_parser import FrameParser
 
+class Owner(Protocol):
+    """Who handles what a watched socket has besides bytes."""
+
+    def ready(self, events: int) -> None: ...
+    def abort(self) -> None: ...
+
 class Sockets:
     due: bool
+    @property
+    def epoll(self) -> int: ...
     looking: Callable[[bool], object] | None
     def __init__(
         self,
@@ -16,6 +24,8 @@ class Sockets:
         under_pressure: Callable[[Any, int], object],
     ) -> None: ...
     def open(self, epoll: int) -> None: ...
-    def watch(self, fd: int, handler: FrameParser | Callable[[], object]) -> None: ...
+    def watch(
+        self, fd: int, handler: FrameParser | Callable[[], object], owner: Owner | None = None
+    ) -> None: ...
     def forget(self, fd: int) -> None: ...
     def wait(self, timeout: float | None) -> list[tuple[int, int]]: ...

@@ -2,10 +2,11 @@
 """The loop's look at its sockets: plain connections are received, taken apart and answered here,
 without a Python frame or object per socket and turn.
 
-asyncio stays the owner of every socket: it accepts, pauses and closes them, sends what the kernel
-did not take at once, and handles every end and error. Only that bytes have come on a watched
-socket is no event for it, nor that a watched thread is done. While nothing else happens, turns
-follow each other in `Sockets.wait`, which is what the loop's selector waits in (`loop.py`).
+An owner of each socket accepts, pauses and closes it, sends what the kernel did not take at once,
+and handles every end and error: `PlainSocket` (`plain.pyx`), or asyncio. Only that bytes have come
+on a watched socket is no event for it, nor that a watched thread is done. While nothing else
+happens, turns follow each other in `Sockets.wait`, which is what the loop's selector waits in
+(`loop.py`).
 """
 
 import logging
@@ -59,8 +60,9 @@ cdef class Sockets:
     cdef public object looking
     cdef public bint due             # callbacks or timers were added: the loop has its turn
     cdef list watched
+    cdef list owners                 # by descriptor; None: asyncio
     cdef Octets buffer
-    cdef int epoll
+    cdef readonly int epoll          # -1: the loop is not ours
     cdef epoll_event events[LOOKED_AT]
 
     def __init__(self, Turn turn, Persister persister, buffer, under_pressure):
@@ -69,6 +71,7 @@ cdef class Sockets:
         self.buffer = writable_octets(buffer)
         self.under_pressure = under_pressure
         self.watched = []
+        self.owners = []
         self.epoll = -1
 
     def open(self, int epoll):
@@ -76,17 +79,20 @@ cdef class Sockets:
         self.epoll = epoll
         self.turn.is_awaited = True
 
-    def watch(self, int fd, handler):
+    def watch(self, int fd, handler, owner=None):
         """What comes on this socket goes to a Connection; or `handler()` is called while this
-        descriptor is readable. asyncio reads it, too, where this loop is not ours."""
+        descriptor is readable. asyncio reads it, too, where this loop is not ours. All else goes to
+        `owner.ready(events)`; without one, to asyncio."""
         while len(self.watched) <= fd:
             self.watched.append(None)
+            self.owners.append(None)
         self.watched[fd] = handler
+        self.owners[fd] = owner
 
     def forget(self, int fd):
         """The descriptor is about to be closed; harmless if it was not watched."""
         if 0 <= fd < len(self.watched):
-            self.watched[fd] = None
+            self.watched[fd] = self.owners[fd] = None
 
     def wait(self, timeout):
         """Serves what is watched until there is something else to do, or `timeout` (seconds; None:
@@ -139,25 +145,38 @@ cdef class Sockets:
         cdef int fd = event.data.fd
         cdef object handler = self.watched[fd] if fd < len(self.watched) else None
         if handler is None or event.events & ~(EPOLLIN | EPOLLOUT):
-            # What is not watched; and asyncio learns of ends and errors.
-            others.append((fd, event.events))
+            # What is not watched; and ends and errors.
+            self.pass_on(fd, event.events, others)
             return 0
         try:
             if not isinstance(handler, FrameParser):
                 handler()
                 return 0
             if event.events & EPOLLIN and not self.receive(fd, <FrameParser> handler):
-                others.append((fd, EPOLLIN))
+                self.pass_on(fd, EPOLLIN, others)
         except Exception:
             log.exception("descriptor %d failed in its turn", fd)
             if isinstance(handler, FrameParser):
                 handler.transport.abort()
         if event.events & EPOLLOUT:
-            others.append((fd, EPOLLOUT))
+            self.pass_on(fd, EPOLLOUT, others)
+        return 0
+
+    cdef int pass_on(self, int fd, uint32_t events, list others) except -1:
+        """What the socket's owner has to look at."""
+        cdef object owner = self.owners[fd] if fd < len(self.owners) else None
+        if owner is None:
+            others.append((fd, events))
+            return 0
+        try:
+            owner.ready(events)
+        except Exception:
+            log.exception("descriptor %d failed in its turn", fd)
+            owner.abort()
         return 0
 
     cdef bint receive(self, int fd, FrameParser connection) except -1:
-        """Takes a chunk from a socket. False: that is at its end, and asyncio has to find out."""
+        """Takes a chunk from a socket. False: that is at its end, and its owner has to find out."""
         cdef size_t most = min(self.turn.offer(), self.buffer.length)
         cdef uint64_t before
         cdef ssize_t got = recv(fd, self.buffer.data, most, MSG_DONTWAIT)

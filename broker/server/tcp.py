@@ -1,8 +1,8 @@
-"""AMQP over TCP, TLS and Unix sockets: asyncio's transports around `Connection`.
+"""AMQP over TLS, and over TCP and Unix sockets where the loop does not accept them itself
+(`plain.pyx`): asyncio's transports around `Connection`.
 
 All connections are received into one buffer: a chunk is taken apart before the next one is read, so
-an idle connection owns none. Plain sockets are received by the loop itself (`sockets.pyx`): what it
-leaves to asyncio are their ends and errors.
+an idle connection owns none.
 """
 
 from __future__ import annotations
