@@ -68,7 +68,7 @@ class LimitedHandler(logging.Handler):
         if self._per_second and record.levelno > logging.DEBUG and not self._may(record):
             return
         for handler in self._handlers:
-            handler.handle(record)
+            handler.emit(record)  # the lock of this one is held, and none has filters
 
     def tell(self) -> None:
         """Writes what was left out since the last time."""

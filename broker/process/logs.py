@@ -6,6 +6,7 @@ is always one line.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -13,8 +14,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from broker.process.log_limit import LimitedHandler
 
@@ -39,6 +40,7 @@ def configure(part: str, level: str, style: str, per_second: int = 0) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JSONLines(part) if style == "json" else TextLines(part))
     limited = LimitedHandler([handler, RECENT], per_second)
+    logging.setLogRecordFactory(Record)
     logging.basicConfig(level=level.upper(), handlers=[limited], force=True)
     logging.captureWarnings(True)
     # No line shows them, and looking them up is most of what a line costs that is left out.
@@ -46,6 +48,40 @@ def configure(part: str, level: str, style: str, per_second: int = 0) -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     sys.unraisablehook = _unraisable
     threading.excepthook = _ended_thread
+
+
+class Record(logging.LogRecord):
+    """A record that does not know what no line shows (thread, process, module): to find that out
+    takes longer than all the rest."""
+
+    def __init__(
+        self,
+        name: str,
+        level: int,
+        pathname: str,
+        lineno: int,
+        msg: object,
+        args: Any,
+        exc_info: Any,
+        *others: Any,
+        **named: Any,
+    ) -> None:
+        if args and len(args) == 1 and isinstance(args[0], Mapping) and args[0]:
+            args = args[0]
+        self.name = name
+        self.msg = msg
+        self.args = args
+        self.levelno = level
+        self.levelname = logging.getLevelName(level)
+        self.exc_info = exc_info
+        self.exc_text = self.stack_info = None
+        self.pathname = self.filename = pathname
+        self.lineno = lineno
+        self.module = self.funcName = ""
+        self.created = time.time()
+        self.msecs = int(self.created % 1 * 1000)
+        self.text: str | None = None
+        """The text as it is written, once it was needed."""
 
 
 class Entry(NamedTuple):
@@ -72,7 +108,7 @@ class Recent(logging.Handler):
         at = int(record.created * 1000)
         last = self.entries[-1].id if self.entries else 0
         level = record.levelname.lower()
-        text = one_line(_text(record)[:TEXT_MAX])
+        text = _line(record)[:TEXT_MAX]
         self.entries.append(Entry(max(last + 1, at * 1000), at, level, record.name, text))
         for callback in self.told:
             callback()
@@ -124,7 +160,7 @@ class TextLines(logging.Formatter):
         self.part = part
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"{_time(record)} {record.levelname.lower()} {self.part}: {one_line(_text(record))}"
+        return f"{_time(record)} {record.levelname.lower()} {self.part}: {_line(record)}"
 
 
 class JSONLines(logging.Formatter):
@@ -148,8 +184,20 @@ class JSONLines(logging.Formatter):
 
 
 def _time(record: logging.LogRecord) -> str:
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{whole}.{int(record.msecs):03d}Z"
+    return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
+
+
+@functools.lru_cache(4)
+def _second(at: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
+
+
+def _line(record: logging.LogRecord) -> str:
+    """The text on one line, formed once for all who want it."""
+    found: str | None = getattr(record, "text", None)
+    if found is None:
+        found = record.text = one_line(_text(record))
+    return found
 
 
 def _text(record: logging.LogRecord) -> str:

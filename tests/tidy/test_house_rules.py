@@ -26,7 +26,7 @@ LONG_FILES: dict[str, str] = {
     "broker/store/log/queue_store.pyx": "one class on the hot path: reads and acks share fields",
     "broker/store/log/segments.pyx": "one class: memory and disk of the same segments",
     "broker/wire/frame_parser.pyx": "one loop over the frames, compiled, and all that stops it",
-    "broker/wire/connection.py": "one state machine: what a connection is told and asked",
+    "broker/wire/connection.pyx": "one state machine: what a connection is told and asked",
     "broker/wire/channel.pyx": "one class: a publish from its first frame to its confirm",
     "broker/queues/classic.pyx": "one class: a queue from a publish to its settlement",
     "broker/vhosts/defining.py": "one class: all changes share its checks",
@@ -47,6 +47,7 @@ DEFAULT = re.compile(r"=\s*lambda\b")
 MAY: dict[str, dict[str, str]] = {
     "the wall clock": {
         "broker/kernel/clock.pyx": "is the broker's clock",
+        "broker/process/logs.py": "says when a line was written",
         "broker/stats/node.py": "shows the machine's own time",
     },
     "a file": {

@@ -86,7 +86,7 @@ WIDE = {
     "queues.py: queue_declare": (9, METHOD),
     "rules.py: change_binding": (8, METHOD),
     "scan.pyx: scan": (9, "is given the columns of one kind of object"),
-    "connection.py: Connection.__init__": (
+    "connection.pyx: Connection.__init__": (
         11,
         "is given by each listener what differs between them",
     ),
