@@ -363,7 +363,9 @@ class Broker(SignIn):
         """Tells statistics, features and subscribers what happened."""
         queue = data.pop("queue", None)
         exchange = data.pop("exchange", None)
-        if queue is not None:
+        if event.startswith(("connection.", "binding.", "alarm.")):
+            pass
+        elif queue is not None:
             self.stats.queue_deleted(queue)
             for feature in self.features:
                 feature.queue_deleted(queue, clock.now())
@@ -371,7 +373,7 @@ class Broker(SignIn):
             self.stats.exchange_deleted(data["vhost"], exchange)
         elif event == "queue.created":
             self.stats.queue_declared(data["vhost"], True)
-        elif not event.startswith(("connection.", "binding.", "alarm.")):
+        else:
             # A user, a permission or a limit changed: what routes remember of them is void.
             self.topology.changed()
         if event in ("user.deleted", "permission.changed"):

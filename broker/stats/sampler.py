@@ -152,16 +152,18 @@ class Stats:
         self._happened(_vhost_of_connection(connection), "connection_created")
 
     def connection_closed(self, connection: Connection) -> None:
-        self._end("connection", connection, _vhost_of_connection(connection))
-        self._happened(_vhost_of_connection(connection), "connection_closed")
+        vhost = _vhost_of_connection(connection)
+        self._end("connection", connection, vhost)
+        self._happened(vhost, "connection_closed")
 
     def channel_opened(self, channel: Channel) -> None:
         self._happened(_vhost_of_channel(channel), "channel_created")
 
     def channel_closed(self, channel: Channel) -> None:
-        self._end("channel", channel, _vhost_of_channel(channel))
+        vhost = _vhost_of_channel(channel)
+        self._end("channel", channel, vhost)
         self.ended.add_channel(channel)
-        self._happened(_vhost_of_channel(channel), "channel_closed")
+        self._happened(vhost, "channel_closed")
 
     def queue_declared(self, vhost: str, created: bool) -> None:
         self._happened(vhost, "queue_declared")
@@ -296,11 +298,11 @@ class Stats:
 
     def _add_up(self, kind: str, sums: Sums, vhost: str) -> None:
         """Adds what happened since the last look to the totals."""
-        wanted = WANTED[kind]
-        risen = {name: value for name, value in sums.rises(kind).items() if name in wanted}
-        if risen:
-            self.node.add(risen)
-            self.vhost(vhost).add(risen)
+        if sums.has_risen:
+            risen = sums.rises(kind, WANTED[kind])
+            if risen:
+                self.node.add(risen)
+                self.vhost(vhost).add(risen)
 
     def _count(self, sums: Sums) -> None:
         self.looked += sums.looked
@@ -310,7 +312,8 @@ class Stats:
         sums = Sums()
         finish(kind, thing, sums)
         self._add_up(kind, sums, vhost)
-        self._histories.pop(thing, None)
+        if self._histories:
+            self._histories.pop(thing, None)
 
     def _close_totals(self, broker: Sampled, at: int) -> Iterator[None]:
         """Spreads the levels over the totals and ends their second."""

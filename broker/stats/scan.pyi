@@ -1,3 +1,4 @@
+from collections.abc import Collection
 from typing import Any
 
 from broker.stats.gauge import Gauge
@@ -8,7 +9,9 @@ class Sums:
     changed: int
     @property
     def held(self) -> tuple[float, float, float]: ...
-    def rises(self, kind: str) -> dict[str, float]: ...
+    @property
+    def has_risen(self) -> bool: ...
+    def rises(self, kind: str, wanted: Collection[str]) -> dict[str, float]: ...
 
 def scan(
     kind: str,

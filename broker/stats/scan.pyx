@@ -41,6 +41,16 @@ for _kind, (_counters, _levels) in KINDS.items():
         raise ImportError(f"broker.stats.scan does not read {_kind} as KINDS lists it")
 
 
+cdef Gauge _ended(str kind):
+    cdef Gauge gauge = Gauge(kind)
+    gauge.ended = True
+    return gauge
+
+
+# What things that ended before a row was taken of them have in common.
+cdef dict _ENDED = {kind: _ended(kind) for kind in KINDS}
+
+
 cdef class Sums:
     """What one scan added up: `messages_ready`, `messages_unacknowledged`, `message_bytes` and
     `consumers` of the queues, and how much each counter rose (`rises`, in the order of a row)."""
@@ -56,12 +66,22 @@ cdef class Sums:
         """Ready and unacknowledged messages, and their bytes."""
         return (self.levels[0], self.levels[1], self.levels[2])
 
-    def rises(self, str kind) -> dict:
-        """By counter, how much it rose over all objects, without zeros. Starts over."""
+    @property
+    def has_risen(self) -> bool:
+        """Whether a counter rose."""
         cdef int place
-        found = {}
-        for place, name in enumerate(KINDS[kind][0]):
+        for place in range(WIDTH_MAX):
             if self.risen[place]:
+                return True
+        return False
+
+    def rises(self, str kind, wanted) -> dict:
+        """By those counters that are wanted, how much it rose over all objects, without zeros.
+        Starts over."""
+        cdef int place
+        cdef dict found = {}
+        for place, name in enumerate(KINDS[kind][0]):
+            if self.risen[place] and name in wanted:
                 found[name] = self.risen[place]
         memset(self.risen, 0, sizeof(self.risen))
         return found
@@ -223,6 +243,8 @@ def watch(str kind, thing, int64_t at, Sums sums) -> Gauge:
     """The gauge of an object, made now if there was none; what it counted so far goes to `sums`."""
     if thing.gauge is None:
         visit(kind, thing, at, 0, sums, True)
+    elif thing.gauge is _ENDED[kind]:
+        thing.gauge = _ended(kind)    # one of its own
     return thing.gauge
 
 
@@ -234,13 +256,14 @@ def finish(str kind, thing, Sums sums) -> None:
     cdef Gauge gauge = <Gauge> thing.gauge
     cdef int place
     if gauge is None:
-        gauge = thing.gauge = Gauge(kind)
-    if gauge.ended:
+        thing.gauge = _ENDED[kind]    # nothing is known of it, and nothing more will be
+    elif gauge.ended:
         return
-    gauge.ended = True
+    else:
+        gauge.ended = True
     memset(row, 0, sizeof(row))
     read(kind, thing, row, signs)
-    if gauge.count:
+    if gauge is not None and gauge.count:
         newest = gauge.row(gauge.count - 1)
     for place in range(<int> len(KINDS[kind][0])):
         sums.risen[place] += row[place] - (newest[place] if newest != NULL else 0)
