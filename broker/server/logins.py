@@ -68,12 +68,29 @@ class Logins:
         `from_here` says whether the peer is this machine, where the address alone does not.
         `again`: its connection was let in with the same user and password before.
         """
-        address = address_of(peer)
+        begun = self.begin(user, password, peer, protocol, from_here=from_here, again=again)
+        return await self.outcome(begun, protocol)
+
+    def begin(
+        self,
+        user: str,
+        password: str,
+        peer: str,
+        protocol: str,
+        *,
+        from_here: bool | None = None,
+        again: bool = False,
+    ) -> User | Refused | Job:
+        """The same as far as no password has to be looked at; `outcome` is to follow, unless this
+        is the user."""
         if from_here is None:
             from_here = is_loopback(peer)
-        begun = self._access.begin(
-            user, password, from_here, peer=address, protocol=protocol, again=again
+        return self._access.begin(
+            user, password, from_here, peer=address_of(peer), protocol=protocol, again=again
         )
+
+    async def outcome(self, begun: User | Refused | Job, protocol: str) -> User | Refused:
+        """What comes of a login that was begun."""
         if not isinstance(begun, Job):
             return await self._slowly(begun)
         if begun.outcome is None and not self._queue(begun):

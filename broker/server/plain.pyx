@@ -332,8 +332,8 @@ cdef class PlainListener:
         ask for a second."""
         cdef sockaddr_storage address
         cdef socklen_t length
-        cdef int fd, place
-        for place in range(self.burst):
+        cdef int fd, _place
+        for _place in range(self.burst):
             length = sizeof(sockaddr_storage)
             fd = accept4(self.fd, <sockaddr*> &address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC)
             if fd < 0:

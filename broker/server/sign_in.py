@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker.access import Access, Refused, User
+from broker.access import Access, Job, Refused, User
 from broker.access.behalf import counts_as_local
 from broker.schema.errors import NotAllowed
 from broker.server.logins import Logins
@@ -32,26 +32,24 @@ class SignIn:
     def run_task(self, work: Any) -> asyncio.Task[Any]:
         raise NotImplementedError
 
-    def login(self, connection: Connection, user: str, password: str) -> asyncio.Task[Any]:
-        return self.run_task(self._login(connection, user, password))
+    def login(self, connection: Connection, user: str, password: str) -> asyncio.Task[Any] | str:
+        """A task that answers; or the user's name, where no password has to be looked at."""
+        protocol = "websocket" if connection.listener in ("ws", "wss") else "amqp"
+        begun = self.logins.begin(
+            user, password, connection.peer[0], protocol, from_here=self._is_from_here(connection)
+        )
+        if isinstance(begun, User):
+            return begun.name
+        return self.run_task(self._login(connection, begun, protocol))
 
-    async def _login(self, connection: Connection, user: str, password: str) -> None:
-        outcome = await self._check(connection, user, password)
+    async def _login(self, connection: Connection, begun: Refused | Job, protocol: str) -> None:
+        outcome = await self.logins.outcome(begun, protocol)
         # What came behind the password is carried out then: many hashes may be done in one turn.
         if isinstance(outcome, Refused):
             answer = partial(connection.login_refused, outcome.reason)
         else:
             answer = partial(connection.logged_in, outcome.name)
         connection.when_there_is_time(answer)
-
-    async def _check(self, connection: Connection, user: str, password: str) -> User | Refused:
-        return await self.logins.check(
-            user,
-            password,
-            connection.peer[0],
-            "websocket" if connection.listener in ("ws", "wss") else "amqp",
-            from_here=self._is_from_here(connection),
-        )
 
     def mechanisms(self, connection: Connection) -> tuple[str, ...]:
         """EXTERNAL only where it would succeed: there are clients that prefer it where it is
@@ -109,5 +107,5 @@ class SignIn:
         return (
             not connection.proxied
             and is_loopback(connection.peer[0])
-            and counts_as_local(connection.client_properties)
+            and (not connection.on_behalf or counts_as_local(connection.client_properties))
         )

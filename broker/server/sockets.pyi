@@ -1,15 +1,9 @@
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from broker.kernel.turn import Turn
 from broker.store.commit.persister import Persister
 from broker.wire.frame_parser import FrameParser
-
-class Owner(Protocol):
-    """Who handles what a watched socket has besides bytes."""
-
-    def ready(self, events: int) -> None: ...
-    def abort(self) -> None: ...
 
 class Sockets:
     due: bool
@@ -25,7 +19,7 @@ class Sockets:
     ) -> None: ...
     def open(self, epoll: int) -> None: ...
     def watch(
-        self, fd: int, handler: FrameParser | Callable[[], object], owner: Owner | None = None
+        self, fd: int, handler: FrameParser | Callable[[], object], owner: Any = None
     ) -> None: ...
     def forget(self, fd: int) -> None: ...
     def wait(self, timeout: float | None) -> list[tuple[int, int]]: ...

@@ -94,4 +94,5 @@ cdef class Channel(contracts.Channel):
     cdef int trace_publish(self, Message* message, tuple targets) except -1
     cdef int trace_delivery(self, Consumer consumer, Message* message, bint redelivered) except -1
     cdef int settle(self, uint64_t tag, bint multiple, int how) except -1
+    cdef bint has_nothing(self) noexcept
     cdef int settle_up_to(self, uint64_t last, int how) except -1

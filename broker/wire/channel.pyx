@@ -769,6 +769,12 @@ cdef class Channel(contracts.Channel):
         if self.confirms is not None:
             self.confirms.stop()
 
+    cdef bint has_nothing(self) noexcept:
+        """Whether nothing has to be given back when it ends: no consumer, no delivery, no
+        transaction."""
+        return (self.transaction is None and len(self.deliveries.consumers) == 0
+                and self.deliveries.ledger.count == 0)
+
     def end(self):
         """The channel ends: an unfinished message is dropped, and what waits is not served any
         more. Its consumers and unacknowledged deliveries are the caller's to end."""

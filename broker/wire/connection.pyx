@@ -1,3 +1,4 @@
+# cython: language_level=3
 """A connection from its protocol header to its end: handshake, tuning, channels, close (AMQP 0-9-1
 section 2.2, class connection).
 
@@ -5,32 +6,24 @@ section 2.2, class connection).
 other vhosts is asked of the host, which is the broker (`broker.wire.host`).
 """
 
-from __future__ import annotations
-
+import functools
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.fields import properties
-from broker.fields.codec import Reader, encode_table, text
-from broker.kernel.contracts import Consumer, Exchange
-from broker.kernel.steps import Found, Steps, first_step
+from broker.fields.codec import Reader, encode_table, text as text_of
+from broker.kernel.steps import first_step
 from broker.schema.arguments import memory_of
-from broker.schema.errors import (
-    AMQPError,
-    ChannelFault,
-    CommandInvalid,
-    NotAllowed,
-)
-from broker.wire import commands
+from broker.schema.errors import ChannelFault, CommandInvalid, NotAllowed
+from broker.schema.shovel_keys import ON_BEHALF_OF
 from broker.wire.ack_timeouts import timeout_of
 from broker.wire.argument_lists import frame
-from broker.wire.channel import Channel
-from broker.wire.commands import added_queues, publishing
-from broker.wire.frame_parser import FrameParser
+from broker.wire.channel cimport Channel
+from broker.wire.commands import COMMANDS, added_queues, publishing, unknown
+from broker.wire.frame_parser cimport CLOSED, CLOSING, FrameParser, HANDSHAKE, RUNNING
 from broker.wire.handshake import Handshake
-from broker.wire.host import Host
 from broker.wire.long_work import LongWork
 from broker.wire.methods import method_frame
 from broker.wire.settling import HeldBack, given_back, settled
@@ -44,96 +37,86 @@ ROUTES_MAX = 1024
 ROUTED_QUEUES_MAX = 131_072
 """Queues of all routes that a connection remembers, each as often as it is in one: 1 MiB."""
 CLIENT_NAME_MAX = 64
+ENDED_AT_ONCE = 32
+"""Channels that have nothing to give back and end in one step, 2 microseconds each."""
 KEYS_WEIGHED = 16
 """Routing keys of a message that count as much as one method off the hot path."""
 
-HANDSHAKE, RUNNING, CLOSING, CLOSED = 1, 2, 3, 4
+cdef bytes OPEN_OK = method_frame(0, "connection.open-ok")
+cdef bytes CLOSE_OK = method_frame(0, "connection.close-ok")
 
 
-class Connection(FrameParser):
+cdef class Connection(FrameParser):
     """One client. `peer` and `local` are (address, port); `listener` is the name of the one that
     accepted it."""
 
-    __slots__ = (
-        "_capabilities",
-        "_client_properties",
-        "_host",
-        "_routed_queues",
-        "_routes",
-        "_routes_version",
-        "_silent_beats",
-        "_specials",
-        "_timer",
-        "auth_mechanism",
-        "client",
-        "client_version",
-        "close_reason",
-        "connected_at_ms",
-        "consumer_arguments",
-        "consumers_begun",
-        "exclusive_queues",
-        "handshake",
-        "heartbeat",
-        "id",
-        "listener",
-        "local",
-        "long_work",
-        "name",
-        "peer",
-        "protocol",
-        "proxied",
-        "tls",
-        "user",
-        "user_provided_name",
-        "vhost",
-    )
+    cdef object _host
+    cdef object _rights              # None until they were asked for
+    cdef object _timer
+    cdef dict _capabilities
+    cdef bytes _client_properties
+    cdef dict _routes                # (exchange, routing key) -> (Exchange, queues), of one version
+    cdef uint64_t _routes_version
+    cdef uint64_t _routed_queues
+    cdef int _silent_beats
+    cdef uint32_t _specials
+    cdef public object auth_mechanism
+    # The client library, as it calls itself.
+    cdef public object client
+    cdef public object client_version
+    cdef public object close_reason
+    cdef public object connected_at_ms
+    # Bytes of memory, about.
+    cdef public object consumer_arguments
+    # Since they were counted last: never fewer than there are.
+    cdef public object consumers_begun
+    # Kept true by the vhost: such a queue may be deleted and its name used by another client.
+    cdef public object exclusive_queues
+    cdef public object handshake
+    cdef public object heartbeat
+    cdef public object id
+    cdef public object listener
+    cdef public object local
+    cdef public object long_work     # a LongWork, or None
+    cdef public object name
+    cdef readonly bint on_behalf     # the client says that it connects on behalf of somebody
+    cdef public object peer
+    cdef public object protocol
+    cdef public object proxied
+    cdef public object tls
+    cdef public object user
+    cdef public object user_provided_name
+    cdef public object vhost
 
-    def __init__(
-        self,
-        host: Host,
-        turn: Any,
-        transport: Any,
-        fd: int,
-        *,
-        id: int,
-        peer: tuple[str, int],
-        local: tuple[str, int],
-        listener: str,
-        connected_at_ms: int,
-        tls: Any = None,
-        proxied: bool = False,
-    ) -> None:
+    def __init__(self, host, turn, transport, int fd, *, id, tuple peer, tuple local, str listener,
+                 int64_t connected_at_ms, tls=None, bint proxied=False):
         config = host.config
         super().__init__(
             turn, transport, fd, budget=config.pre_login_bytes, unsent_max=config.unsent_max
         )
         self._host = host
-        self._capabilities: dict[str, Any] = {}
+        self._capabilities = {}
         self._client_properties = b""
         self.handshake = Handshake(self, host)
-        self._routes: dict[tuple[bytes, bytes], tuple[Exchange, Found | None]] = {}
+        self._routes = {}
         self._routes_version = 0
         self._routed_queues = 0
         self._silent_beats = 0
         self._specials = 0
         self._timer = host.later(host.config.handshake_timeout, self._handshake_timed_out)
         self.auth_mechanism = ""
-        # The client library, as it calls itself.
         self.client = ""
         self.client_version = ""
         self.close_reason = ""
         self.connected_at_ms = connected_at_ms
-        # Bytes of memory, about.
         self.consumer_arguments = 0
-        # Since they were counted last: never fewer than there are.
         self.consumers_begun = 0
-        # Kept true by the vhost: such a queue may be deleted and its name used by another client.
-        self.exclusive_queues: set[str] = set()
+        self.exclusive_queues = set()
         self.heartbeat = 0
         self.id = id
         self.listener = listener
         self.local = local
-        self.long_work: LongWork | None = None
+        self.long_work = None
         self.peer = peer
         self.name = f"{_address(peer)} -> {_address(local)}"
         self.protocol = "AMQP 0-9-1"
@@ -141,16 +124,16 @@ class Connection(FrameParser):
         self.tls = tls
         self.user = ""
         self.user_provided_name = ""
-        self.vhost: Any = None
+        self.vhost = None
 
     # -- what others see ---------------------------------------------------------------------------
 
     @property
-    def client_properties(self) -> dict[str, Any]:
+    def client_properties(self):
         return Reader(self._client_properties).table() if self._client_properties else {}
 
     @property
-    def state(self) -> str:
+    def state(self):
         if not self.is_open:
             return (
                 "closing"
@@ -163,23 +146,25 @@ class Connection(FrameParser):
             return "blocked"
         return "blocking" if self.alarmed else "flow" if self.paused else "running"
 
-    def label(self) -> str:
+    cpdef label(self):
         return self.name
 
     @property
-    def host(self) -> Host:
+    def host(self):
         return self._host
 
     @property
-    def rights(self) -> Any:
+    def rights(self):
         """What the user may do in the vhost."""
-        return self._host.access.rights(self.user, self.vhost.name)
+        if self._rights is None:
+            self._rights = self._host.access.rights(self.user, self.vhost.name)
+        return self._rights
 
-    def check(self, kind: str, resource_kind: str, name: str) -> None:
+    def check(self, kind, resource_kind, name):
         """Raises AccessRefused unless the user may `configure`, `write` or `read` the resource."""
         self.rights.check(kind, resource_kind, name)
 
-    def introduce(self, client_properties: dict[str, Any]) -> None:
+    def introduce(self, client_properties):
         """What the client says of itself."""
         capabilities = client_properties.get("capabilities")
         if isinstance(capabilities, dict):
@@ -190,95 +175,99 @@ class Connection(FrameParser):
         self._client_properties = encode_table(client_properties)
         self.client = _shown(client_properties.get("product"))
         self.client_version = _shown(client_properties.get("version"))
+        self.on_behalf = ON_BEHALF_OF in client_properties
         name = client_properties.get("connection_name")
         self.user_provided_name = name if isinstance(name, str) else ""
 
-    def can(self, capability: str) -> bool:
+    def can(self, capability):
         """Whether the client announced a capability."""
         return self._capabilities.get(capability) is True
 
     # -- handshake ---------------------------------------------------------------------------------
 
-    def on_protocol_header(self, header: bytes) -> None:
+    cpdef on_protocol_header(self, bytes header):
         self.handshake.on_protocol_header(header)
 
-    def on_method(
-        self, channel: Channel | None, number: int, name: str, arguments: dict[str, Any]
-    ) -> None:
+    cpdef on_method(self, channel, int number, str name, dict arguments):
         """Carries out a decoded method. Raises AMQPError."""
-        if channel is not None or name == "channel.open":
-            commands.run(self, channel, number, name, arguments)
-            return
-        if self.phase == HANDSHAKE:
+        if channel is not None:
+            command = COMMANDS.get(name)
+            if command is None:
+                raise unknown(name)
+            command(self, channel, **arguments)
+        elif name == "channel.open":
+            self.open_channel(number)
+            self.output.send(method_frame(number, "channel.open-ok"))
+        elif self.phase == HANDSHAKE:
             if name == "connection.close":
-                self.send(method_frame(0, "connection.close-ok"))
+                self.output.send(CLOSE_OK)
                 self.finish()
             else:
                 self.handshake.on_method(name, arguments)
         elif name == "connection.close":
             self.close_reason = arguments["reply_text"]
             since = self.vhost.slices.begun
-            self.set_phase(CLOSING)
+            self.phase = CLOSING
             self._allow_rest()
-            self.end_channels(are_silent=False)
-            if not self.after_work(lambda: self._answer_close(since)):
+            self.end_channels(False)
+            if not self.after_work(functools.partial(self._answer_close, since)):
                 self._answer_close(since)
         elif name == "connection.update-secret":
             # A user with a password has nothing to renew; clients send it anyway.
-            self.send(method_frame(0, "connection.update-secret-ok"))
+            self.output.send(method_frame(0, "connection.update-secret-ok"))
         elif name == "connection.close-ok":
             raise CommandInvalid("connection.close-ok without a connection.close")
         else:
             raise ChannelFault("unexpected method in connection state running")
 
-    def fail_handshake(self, error: AMQPError, class_id: int, method_id: int) -> None:
+    cpdef fail_handshake(self, error, int class_id, int method_id):
         """An error before the connection is open."""
         self.handshake.fail(error, class_id, method_id)
 
-    def logged_in(self, user: str) -> None:
+    def logged_in(self, user):
         """The host's answer to `login`."""
         if self.phase == HANDSHAKE:
             self.handshake.logged_in(user)
             self.go_on()
 
-    def login_refused(self, reason: str) -> None:
+    def login_refused(self, reason):
         """The host's answer to `login`."""
         if self.phase == HANDSHAKE:
             self.handshake.login_refused(reason)
             self.go_on()
 
-    def begin(self, vhost: Any) -> None:
+    def begin(self, vhost):
         """The handshake is over: the connection is open in its vhost."""
         self.vhost = vhost
-        self.handshake = None  # type: ignore[assignment]
+        self.handshake = None
         self._timer.cancel()
-        self.set_phase(RUNNING)
-        self.send(method_frame(0, "connection.open-ok"))
+        self.phase = RUNNING
+        self.output.send(OPEN_OK)
         if self.heartbeat:
             self._timer = self._host.later(self.heartbeat / 2, self._beat)
         self._host.opened(self)
         self._host.clients.changed()
 
-    def _handshake_timed_out(self) -> None:
+    def _handshake_timed_out(self):
         if self.phase < RUNNING:
             log.warning("connection %s: no connection.open within the handshake's time", self.name)
             self.drop()
 
-    def close_silently(self) -> None:
+    def close_silently(self):
         """Ends the connection without a word, later: a refused stranger has to wait."""
-        self.set_phase(CLOSED)
+        self.phase = CLOSED
         self._allow_rest()
         self._timer.cancel()
         self._timer = self._host.later(SILENT_CLOSE_S, self.drop)
 
-    def out_and_close(self, data: bytes) -> None:
+    def out_and_close(self, data):
         """Says one last thing."""
         self.send(data)
         self.finish()
 
     # -- heartbeats --------------------------------------------------------------------------------
 
-    def _beat(self) -> None:
+    def _beat(self):
         """Every half interval: sends a heartbeat, and ends a connection that was silent for two
         intervals."""
         if self.phase != RUNNING:
@@ -311,11 +300,11 @@ class Connection(FrameParser):
     # -- alarms ------------------------------------------------------------------------------------
 
     @property
-    def publishes(self) -> bool:
+    def publishes(self):
         """Whether a message came on one of its channels."""
         return any(channel.published for channel in self.channels.values())
 
-    def block(self) -> None:
+    cpdef block(self):
         """A publish came during an alarm: it waits, and the connection is not read any more."""
         self.blocked = True
         self.transport.pause_reading()
@@ -324,14 +313,14 @@ class Connection(FrameParser):
         if self.can("connection.blocked"):
             self.send(method_frame(0, "connection.blocked", reason=reason))
 
-    def alarm_set(self) -> None:
+    def alarm_set(self):
         """From now on a publish waits. One that is not read already, because unwritten messages
         fill their memory, waits too: nothing else would tell its client."""
         self.set_alarmed(True)
         if self.paused and not self.blocked and self.phase == RUNNING:
             self.block()
 
-    def alarm_over(self) -> None:
+    def alarm_over(self):
         """The last alarm is cleared: publishing continues where it stopped."""
         self.set_alarmed(False)
         if self.blocked:
@@ -339,17 +328,17 @@ class Connection(FrameParser):
                 self.send(method_frame(0, "connection.unblocked"))
             self._unblock()
 
-    def _unblock(self) -> None:
+    def _unblock(self):
         self.blocked = False
         # Its heartbeats are still in the socket.
         self.heard = True
         self.read_on()
         self.go_on()
 
-    def stop_reading(self) -> None:
+    cpdef stop_reading(self):
         self.transport.pause_reading()
 
-    def read_on(self) -> None:
+    cpdef read_on(self):
         """Reads the transport again, if nothing else is against it."""
         if not (
             self.paused
@@ -363,15 +352,17 @@ class Connection(FrameParser):
 
     # -- channels ----------------------------------------------------------------------------------
 
-    def open_channel(self, number: int) -> Channel:
+    def open_channel(self, int number):
         """Raises NotAllowed at the limits."""
-        if self.channel_count >= self.channel_max:
+        cdef Channel channel
+        cdef int there = self.channel_count
+        if there >= self.channel_max:
             raise NotAllowed(
-                f"number of channels opened ({self.channel_count}) has reached the negotiated "
+                f"number of channels opened ({there}) has reached the negotiated "
                 f"channel_max ({self.channel_max})"
             )
         limit = self._host.access.user_limit(self.user, "max-channels")
-        if limit is not None and self.channel_count >= limit:
+        if limit is not None and there >= limit:
             raise NotAllowed(
                 f"number of channels opened for user '{self.user}' has reached the maximum "
                 f"allowed user limit of ({limit})"
@@ -395,11 +386,11 @@ class Connection(FrameParser):
         self._host.clients.changed()
         return channel
 
-    def has_ack_timeout(self, queue: Any) -> bool:
+    cpdef has_ack_timeout(self, queue):
         """Whether a delivery of the queue may stay unacknowledged for a limited time only."""
         return timeout_of(queue, self._host.config.consumer_timeout) > 0
 
-    def after_work(self, callback: Callable[[], object]) -> bool:
+    cpdef after_work(self, callback):
         """Whether long work is under way; `callback()` is called behind it then. When the broker
         stops, it is over at once."""
         work = self.long_work
@@ -411,21 +402,26 @@ class Connection(FrameParser):
         work.then(callback)
         return True
 
-    def settle_in_slices(self, channel: Channel, last: int, how: int) -> None:
+    cpdef settle_in_slices(self, channel, uint64_t last, int how):
         """An ack, nack or reject of very many deliveries, up to the tag `last`."""
         LongWork(self, settled(channel, last, how)).begin()
 
-    def end_channel(self, channel: Channel, then: Callable[[], object]) -> None:
+    cpdef end_channel(self, channel, then):
         """The channel's consumers go, its unacked messages go back, unfinished content never
         happened; `then()` is called when that is done."""
-
-        def steps() -> Iterator[None]:
-            yield from self._ended([channel])
+        cdef Channel ending = channel
+        if ending.has_nothing():
+            ending.end()
+            self._host.channel_closed(ending)
             then()
+        else:
+            LongWork(self, self._steps_to(channel, then)).begin()
 
-        LongWork(self, steps()).begin()
+    def _steps_to(self, channel, then):
+        yield from self._ended([channel])
+        then()
 
-    def _ended(self, channels: list[Channel]) -> Iterator[None]:
+    def _ended(self, channels):
         """Ends channels, a consumer or some unacked messages at a step."""
         held = HeldBack()
         try:
@@ -443,44 +439,57 @@ class Connection(FrameParser):
         finally:
             held.let_go()
 
-    def end_queues(self) -> None:
+    def end_queues(self):
         """Exclusive queues live as long as their connection."""
         if self.exclusive_queues:
             self.vhost.delete_exclusive(self)
 
-    def end_channels(self, *, are_silent: bool = True) -> None:
+    cpdef end_channels(self, bint are_silent=True):
         """Ends all channels, behind what `after_work` waits for if there is much to do; unless
         `are_silent`, their replies that are held still go out."""
-        open_channels = list(self.channels.values())
-        if open_channels:
-            ending = self.stop_deliveries(are_silent)
-            LongWork(self, self._forgotten(open_channels, ending)).begin()
+        cdef Channel channel
+        cdef list channels = self.open_channels()
+        cdef list ending
+        cdef bint is_long = len(channels) > ENDED_AT_ONCE
+        if not channels:
+            return
+        ending = self.stop_deliveries(are_silent)
+        for channel in ending:
+            is_long = is_long or not channel.has_nothing()
+        if is_long:
+            LongWork(self, self._forgotten(channels, ending)).begin()
+            return
+        for channel in ending:
+            channel.end()
+            self._host.channel_closed(channel)
+        for channel in channels:
+            self.drop_channel(channel)
 
-    def _forgotten(self, open_channels: list[Channel], ending: list[Channel]) -> Iterator[None]:
+    def _forgotten(self, open_channels, ending):
         yield from self._ended(ending)
         for channel in open_channels:
             self.drop_channel(channel)
             yield
 
-    def drop_channel(self, channel: Channel) -> None:
-        super().drop_channel(channel)
+    def drop_channel(self, channel):
+        self.remove_channel(channel)
         self._host.clients.changed()
 
-    def enter_consumer(self, channel: Channel, consumer: Consumer) -> None:
+    def enter_consumer(self, channel, consumer):
         """The channel has one more consumer."""
         channel.add_consumer(consumer)
         self.consumer_arguments += memory_of(consumer.arguments)
         self._host.clients.changed()
 
-    def leave_consumer(self, channel: Channel, consumer: Consumer) -> None:
+    def leave_consumer(self, channel, consumer):
         """The channel has it no more; its queue forgets it in the same turn."""
         channel.deliveries.remove_consumer(consumer)
         self.consumer_arguments -= memory_of(consumer.arguments)
         self._host.clients.changed()
 
-    def cancel_consumer(self, consumer: Consumer) -> None:
+    def cancel_consumer(self, consumer):
         """Ends a consumer from our side: tells the client, if it said that it understands."""
-        channel: Any = consumer.channel
+        channel = consumer.channel
         self.leave_consumer(channel, consumer)
         consumer.stop()
         if self.can("consumer_cancel_notify") and not channel.closing:
@@ -492,40 +501,24 @@ class Connection(FrameParser):
 
     # -- tracing -----------------------------------------------------------------------------------
 
-    def trace_publish(
-        self,
-        channel: Channel,
-        exchange: bytes,
-        routing_key: bytes,
-        listed: bytes,
-        body: bytes,
-        queues: tuple[Any, ...],
-    ) -> None:
+    cpdef trace_publish(self, channel, bytes exchange, bytes routing_key, bytes listed, bytes body,
+                        queues):
         """The firehose is on: a message was published."""
         who = (self.name, channel.number, self.user)
-        self.vhost.tracer.published(who, text(exchange), text(routing_key), listed, body, queues)
+        self.vhost.tracer.published(
+            who, text_of(exchange), text_of(routing_key), listed, body, queues)
 
-    def trace_delivery(
-        self,
-        channel: Channel,
-        exchange: bytes,
-        routing_key: bytes,
-        listed: bytes,
-        body: bytes,
-        queue: Any,
-        redelivered: bool,
-    ) -> None:
+    cpdef trace_delivery(self, channel, bytes exchange, bytes routing_key, bytes listed, bytes body,
+                         queue, bint redelivered):
         """The firehose is on: a message goes to a consumer or answers a get."""
         who = (self.name, channel.number, self.user)
         self.vhost.tracer.delivered(
-            who, text(exchange), text(routing_key), listed, body, queue.name, redelivered
+            who, text_of(exchange), text_of(routing_key), listed, body, queue.name, redelivered
         )
 
     # -- routing -----------------------------------------------------------------------------------
 
-    def resolve(
-        self, channel: Channel, exchange_name: bytes, routing_key: bytes
-    ) -> tuple[Exchange, Found | Steps | None]:
+    cpdef resolve(self, channel, bytes exchange_name, bytes routing_key):
         """The exchange and, where the key alone decides, the queues, or what finds very many.
         Raises AccessRefused or NotFound.
 
@@ -535,11 +528,11 @@ class Connection(FrameParser):
         found = self._routes.get((exchange_name, routing_key))
         if found is not None and self._routes_version == version:
             return found
-        name = text(exchange_name)
-        key = text(routing_key)
+        name = text_of(exchange_name)
+        key = text_of(routing_key)
         exchange = publishing.check_target(self.rights, self.vhost, name, key)
         added = added_queues.of_key(key) if not name else None
-        targets: Found | Steps | None = (
+        targets = (
             added.targets(self._host, self.vhost, key)
             if added is not None
             else first_step(self.vhost.routes.routing(exchange, [key], {}))
@@ -553,14 +546,8 @@ class Connection(FrameParser):
             self.count_work(0)
         return exchange, targets
 
-    def keep_route(
-        self,
-        version: int,
-        exchange_name: bytes,
-        routing_key: bytes,
-        exchange: Exchange,
-        targets: Found | None,
-    ) -> None:
+    cpdef keep_route(self, uint64_t version, bytes exchange_name, bytes routing_key, exchange,
+                     targets):
         """This was the route when the topology had that version."""
         if (
             self._routes_version != version
@@ -573,26 +560,19 @@ class Connection(FrameParser):
         self._routes[exchange_name, routing_key] = exchange, targets
         self._routed_queues += len(targets or ())
 
-    def publish_in_slices(self, steps: Iterator[None]) -> None:
+    cpdef publish_in_slices(self, steps):
         """A message to very many queues."""
         LongWork(self, steps).begin()
 
-    def special(
-        self,
-        channel: Channel,
-        exchange: Any,
-        targets: Found | None,
-        routing_key: bytes,
-        listed: bytes,
-        mandatory: bool,
-    ) -> tuple[Found | Steps, bytes | None]:
+    cpdef special(self, channel, exchange, targets, bytes routing_key, bytes listed,
+                  bint mandatory):
         """The queues of a message whose properties matter for its route, or what finds very many,
         after checking those, and what replaces the properties, if anything does. Raises
         PreconditionFailed or AccessRefused."""
         self._count_special()
         found = properties.decode(listed)
         most = self._host.config.routing_keys_max
-        key = text(routing_key)
+        key = text_of(routing_key)
         keys = publishing.check_properties(self.rights, channel, exchange, key, found, most)
         if len(keys) >= KEYS_WEIGHED and self.long_work is None:
             self.count_work(len(keys) // KEYS_WEIGHED)
@@ -613,47 +593,47 @@ class Connection(FrameParser):
             return targets, replaced
         return first_step(self.vhost.routes.publishing(exchange, keys, found, listed)), replaced
 
-    def check_properties(self, channel: Channel, exchange: Any, listed: bytes) -> None:
+    cpdef check_properties(self, channel, exchange, bytes listed):
         """Raises what `special` would raise."""
         self._count_special()
         found, most = properties.decode(listed), self._host.config.routing_keys_max
         publishing.check_properties(self.rights, channel, exchange, "", found, most)
 
-    def _count_special(self) -> None:
+    cdef int _count_special(self) except -1:
         """Decoding properties takes 3 to 10 microseconds: eight weigh as much as a declare. A chunk
         of small publishes has thousands."""
         self._specials += 1
         if not self._specials & 7 and self.long_work is None:
             self.count_work(1)
 
-    def refused(self, exchange: Any, listed: bytes) -> None:
+    cpdef refused(self, exchange, bytes listed):
         """A queue refused a publish: when it is sent again, that is no duplicate."""
         if exchange.duplicates is not None:
             exchange.duplicates.forget(listed)
 
-    def _answer_close(self, since: int) -> None:
+    def _answer_close(self, since):
         """The channels have ended. The connection's queues are gone, and the acks before it
         written, before the client may believe it."""
         self.end_queues()
         self.vhost.slices.over(self._close_when_written, since)
 
-    def _close_when_written(self) -> None:
+    def _close_when_written(self):
         persister = self._host.persister
         if persister.has_written_all:
             self._close_ok()
         else:
             persister.after_round(self._close_ok, False)
 
-    def _close_ok(self) -> None:
+    def _close_ok(self):
         if self.phase == CLOSING:
-            self.send(method_frame(0, "connection.close-ok"))
+            self.output.send(CLOSE_OK)
             self.finish()
 
     # -- end ---------------------------------------------------------------------------------------
 
-    def close(self, code: int = 320, text: str = "Closed via management plugin") -> None:
+    def close(self, code=320, text="Closed via management plugin"):
         """Ends the connection with a reason, as an operator does."""
-        if self.after_work(lambda: self.close(code, text)):
+        if self.after_work(functools.partial(self.close, code, text)):
             return
         if self.phase == RUNNING:
             self.close_reason = text
@@ -661,7 +641,7 @@ class Connection(FrameParser):
         elif self.phase < RUNNING:
             self.drop()
 
-    def await_close_ok(self, lost_sync: bool) -> None:
+    cpdef await_close_ok(self, bint lost_sync):
         """connection.close is sent: the client has a bounded time for its close-ok. Where that
         cannot be found any more, the end comes by itself."""
         self._allow_rest()
@@ -676,7 +656,7 @@ class Connection(FrameParser):
             # Its close-ok lies behind what it published, all of which is ignored now.
             self._unblock()
 
-    def finish(self) -> None:
+    cpdef finish(self):
         """All is sent: the connection is over, and its transport waits for the client to
         close, for a bounded time. Frames that are still under way would meet a closed socket
         otherwise, and its reset would take the last answers from the client."""
@@ -687,7 +667,7 @@ class Connection(FrameParser):
         if not self.after_work(self._finish):
             self._finish()
 
-    def _finish(self) -> None:
+    def _finish(self):
         self.output.end_writing()
         self.set_closed()
         self._allow_rest()
@@ -700,22 +680,22 @@ class Connection(FrameParser):
         self.transport.resume_reading()
 
     @property
-    def _patience_s(self) -> float:
+    def _patience_s(self):
         """How long a client may take to answer connection.close, or to close its transport."""
         config = self._host.config
         return float(config.close_timeout if self.user else config.handshake_timeout)
 
-    def _allow_rest(self) -> None:
+    cdef int _allow_rest(self) except -1:
         """Sets how much of what the client still sends is thrown away."""
         config = self._host.config
         self.allow(config.close_discard_max if self.user else config.pre_login_bytes)
 
-    def drop(self) -> None:
+    cpdef drop(self):
         """Ends the transport without another word."""
-        self.set_phase(CLOSED)
+        self.phase = CLOSED
         self.transport.abort()
 
-    def lost(self, reason: str = "") -> None:
+    def lost(self, reason=""):
         """The transport is gone. Long work under way is completed in its slices first. The end of
         very many at the same moment takes several turns."""
         self._timer.cancel()
@@ -723,21 +703,21 @@ class Connection(FrameParser):
         if self._host.stopping:
             self._lost(reason)
         else:
-            self.when_there_is_time(lambda: self._lost(reason))
+            self.when_there_is_time(functools.partial(self._lost, reason))
 
-    def _lost(self, reason: str) -> None:
-        if self.after_work(lambda: self._lost(reason)):
+    def _lost(self, reason):
+        if self.after_work(functools.partial(self._lost, reason)):
             return
         if self.handshake is not None:
             self.handshake.end()
-            self.handshake = None  # type: ignore[assignment]  # it refers to us
+            self.handshake = None     # it refers to us
         if not self.close_reason:
             self.close_reason = reason
         self.end_channels()
         if not self.after_work(self._gone):
             self._gone()
 
-    def _gone(self) -> None:
+    def _gone(self):
         """The channels have ended, and there is no client to answer."""
         self.end_queues()
         # Exclusive queues are in it, and they have this connection.
@@ -747,11 +727,11 @@ class Connection(FrameParser):
         self._host.clients.changed()
 
 
-def _shown(told: Any) -> str:
+cdef str _shown(told):
     """What a client library says of itself: at most so much, kept once for all its connections."""
     return sys.intern(told[:CLIENT_NAME_MAX]) if isinstance(told, str) else ""
 
 
-def _address(where: tuple[str, int]) -> str:
+cdef str _address(tuple where):
     address, port = where
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

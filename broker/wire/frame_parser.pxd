@@ -32,6 +32,7 @@ cdef class FrameParser(ChannelHost):
     cdef Buffer partial
     cdef list slots                      # channels by number; slot 0 is None
     cdef dict numbered_high              # those with a number above channel_max
+    cdef readonly uint32_t channel_count     # how many both have
     cdef Channel publishing          # the channel whose content is unfinished in this chunk
     cdef readonly uint64_t recv_oct
     cdef readonly uint64_t recv_cnt
@@ -65,6 +66,7 @@ cdef class FrameParser(ChannelHost):
     cdef int keep(self) except -1
     cdef list open_channels(self)
     cdef Channel channel_at(self, uint16_t number)
+    cdef int remove_channel(self, Channel channel) except -1
     # Hooks: what the frames ask of the connection, which defines all of them.
     cpdef label(self)
     cpdef on_protocol_header(self, bytes header)
@@ -75,7 +77,7 @@ cdef class FrameParser(ChannelHost):
     cpdef block(self)
     cpdef after_work(self, callback)
     cpdef end_channel(self, channel, then)
-    cpdef end_channels(self)
+    cpdef end_channels(self, bint are_silent=*)
     cpdef await_close_ok(self, bint lost_sync)
     cpdef finish(self)
     cpdef drop(self)

@@ -601,6 +601,7 @@ cdef class FrameParser(ChannelHost):
         return self.channel_at(number)
 
     def put_channel(self, Channel channel):
+        self.channel_count += 1
         if channel.number > self.channel_max:
             # Any number is allowed. One shall not cost the room of all below it.
             self.numbered_high[channel.number] = channel
@@ -611,22 +612,26 @@ cdef class FrameParser(ChannelHost):
 
     def drop_channel(self, Channel channel):
         """Removes a channel; its parts are not used any more. Its counters stay."""
+        self.remove_channel(channel)
+
+    cdef int remove_channel(self, Channel channel) except -1:
+        """The same."""
+        if self.channel_at(channel.number) is not channel:
+            return 0
         if self.ended == NULL:
             self.ended = <uint64_t*> calloc(CHANNEL_USES, sizeof(uint64_t))
         if self.ended != NULL:
             add_use(channel, self.ended)
         if self.publishing is channel:
             self.publishing = None
+        self.channel_count -= 1
         if channel.number > self.channel_max:
             del self.numbered_high[channel.number]
-            return
+            return 0
         self.slots[channel.number] = None
         while len(self.slots) > 1 and self.slots[len(self.slots) - 1] is None:
             self.slots.pop()
-
-    @property
-    def channel_count(self):
-        return len(self.open_channels())
+        return 0
 
     cdef int uncongested(self) except -1:
         for channel in self.slots:
@@ -757,7 +762,7 @@ cdef class FrameParser(ChannelHost):
         """Ends a channel; `then()` is called when that is done."""
         raise NotImplementedError
 
-    cpdef end_channels(self):
+    cpdef end_channels(self, bint are_silent=True):
         """Ends all channels."""
         raise NotImplementedError
 

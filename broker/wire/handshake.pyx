@@ -1,3 +1,4 @@
+# cython: language_level=3
 """The handshake: from the protocol header to connection.open (AMQP 0-9-1 section 2.2.4).
 
 One step after the other, each with the one method that may come now. An error is answered with
@@ -5,15 +6,10 @@ connection.close once the client has logged in; before that the connection ends 
 seconds, so that guessing passwords is slow.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
-from typing import TYPE_CHECKING, Any
-
 from broker.fields.codec import Reader, text
 from broker.schema.errors import (
-    AMQPError,
     ChannelFault,
     CommandInvalid,
     LoginRefused,
@@ -22,10 +18,6 @@ from broker.schema.errors import (
 )
 from broker.wire.commands import added_queues
 from broker.wire.methods import method_frame
-
-if TYPE_CHECKING:
-    from broker.wire.connection import Connection
-    from broker.wire.host import Host
 
 log = logging.getLogger("leveret.connection")
 
@@ -53,18 +45,21 @@ CAPABILITIES = {
 HANDSHAKE = 1  # Connection.phase
 
 
-class Handshake:
+cdef class Handshake:
     """What is known of a connection that is not open yet. `step` names the method that may come."""
 
-    __slots__ = ("_connection", "_host", "_login", "step")
+    cdef object _connection
+    cdef object _host
+    cdef object _login               # its task, while a password is being checked
+    cdef readonly str step
 
-    def __init__(self, connection: Connection, host: Host) -> None:
+    def __init__(self, connection, host):
         self._connection = connection
         self._host = host
         self.step = "header"
-        self._login: Any = None
+        self._login = None
 
-    def on_protocol_header(self, header: bytes) -> None:
+    def on_protocol_header(self, header):
         connection = self._connection
         if header not in ACCEPTED_HEADERS:
             # The spec's answer to a stranger: the header that would have been right, then the end.
@@ -73,9 +68,9 @@ class Handshake:
         connection.set_phase(HANDSHAKE)
         self.step = "start-ok"
         properties = tuple(self._host.server_properties.items())
-        connection.send(_start(properties, tuple(self._host.mechanisms(connection))))
+        connection.output.send(_start(properties, tuple(self._host.mechanisms(connection))))
 
-    def on_method(self, name: str, arguments: dict[str, Any]) -> None:
+    def on_method(self, name, arguments):
         """Takes the next step. Raises AMQPError."""
         if name != f"connection.{self.step}":
             raise ChannelFault(f"expected 'connection.{self.step}', got '{name}'")
@@ -87,8 +82,8 @@ class Handshake:
             self._on_open(**arguments)
 
     def _on_start_ok(
-        self, client_properties: dict[str, Any], mechanism: str, response: bytes, locale: str
-    ) -> None:
+        self, client_properties, mechanism, response, locale
+    ):
         connection = self._connection
         connection.introduce(client_properties)
         connection.auth_mechanism = mechanism
@@ -99,30 +94,27 @@ class Handshake:
             return
         user, password = credentials(mechanism, response)
         self.step = "login"
-        connection.hold()
-        self._login = self._host.login(connection, user, password)
+        login = self._host.login(connection, user, password)
+        if isinstance(login, str):
+            self.logged_in(login)
+        else:
+            connection.hold()
+            self._login = login
 
-    def end(self) -> None:
+    def end(self):
         """The transport is closed: the password is not verified, unless that has begun."""
         if self._login is not None:
             self._login.cancel()
 
-    def logged_in(self, user: str) -> None:
+    def logged_in(self, user):
         """The password was right."""
         config = self._host.config
         self._connection.user = user
         self.step = "tune-ok"
-        self._connection.send(
-            method_frame(
-                0,
-                "connection.tune",
-                channel_max=config.channel_max,
-                frame_max=config.frame_max,
-                heartbeat=config.heartbeat,
-            )
-        )
+        self._connection.output.send(
+            _tune(config.channel_max, config.frame_max, config.heartbeat))
 
-    def login_refused(self, reason: str) -> None:
+    def login_refused(self, reason):
         """It was not, or the user may not log in from there."""
         connection = self._connection
         log.warning(
@@ -140,7 +132,7 @@ class Handshake:
         else:
             connection.close_silently()
 
-    def _on_tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
+    def _on_tune_ok(self, channel_max, frame_max, heartbeat):
         config = self._host.config
         for what, value, offered in (
             ("channel_max", channel_max, config.channel_max),
@@ -160,7 +152,7 @@ class Handshake:
         self._connection.heartbeat = heartbeat
         self.step = "open"
 
-    def _on_open(self, virtual_host: str) -> None:
+    def _on_open(self, virtual_host):
         connection = self._connection
         # A URI that ends with a slash names an empty vhost; none is called so.
         virtual_host = virtual_host or "/"
@@ -174,7 +166,7 @@ class Handshake:
         self._host.admit(connection, virtual_host)
         connection.begin(vhost)
 
-    def fail(self, error: AMQPError, class_id: int, method_id: int) -> None:
+    def fail(self, error, class_id, method_id):
         """An error before the connection is open: told to who has logged in, else a silent end."""
         log.warning("connection %s: handshake failed: %s", self._connection.name, error.text)
         if self.step in ("tune-ok", "open"):
@@ -184,7 +176,7 @@ class Handshake:
 
 
 @functools.lru_cache(8)
-def _start(server_properties: tuple[tuple[str, Any], ...], mechanisms: tuple[str, ...]) -> bytes:
+def _start(server_properties, mechanisms):
     """connection.start, which is the same for most connections."""
     return method_frame(
         0,
@@ -197,7 +189,14 @@ def _start(server_properties: tuple[tuple[str, Any], ...], mechanisms: tuple[str
     )
 
 
-def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
+@functools.lru_cache(8)
+def _tune(channel_max, frame_max, heartbeat):
+    """connection.tune, likewise."""
+    return method_frame(
+        0, "connection.tune", channel_max=channel_max, frame_max=frame_max, heartbeat=heartbeat)
+
+
+def credentials(mechanism, response):
     """User and password of a SASL response. Raises SyntaxFault or CommandInvalid."""
     if mechanism == "PLAIN":
         parts = response.split(b"\x00")

@@ -33,8 +33,9 @@ class Host(Protocol):
     def vhosts(self) -> Mapping[str, Any]: ...
 
     def login(self, connection: Connection, user: str, password: str) -> Any:
-        """Checks a password; answers with `connection.logged_in` or `connection.login_refused`.
-        What it returns has `.cancel()`, for a client that leaves before."""
+        """The user's name, where the password was verified lately. Otherwise it is checked, and
+        answered with `connection.logged_in` or `connection.login_refused`; what is returned has
+        `.cancel()`, for a client that leaves before."""
 
     def mechanisms(self, connection: Connection) -> tuple[str, ...]:
         """SASL mechanisms that are offered to the connection: those it can log in with."""

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from broker.server.app import Broker
 from broker.server.control import admin_verbs
 from broker.server.control.messaging_verbs import close_connections_to
-from broker.wire.connection import Connection
+from broker.server.timers import Timer
 from management.broker_client import BrokerClient
 from tests.inside import Peer, connect, put_user, until
 
 
 def as_it_closes(
-    monkeypatch: pytest.MonkeyPatch, client: Peer, happens: Callable[[], object]
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, client: Peer, happens: Callable[[], object]
 ) -> None:
-    """What happens when the client's connection is closed, before those behind it are."""
-    close = Connection.close
+    """What happens when the client's connection is closed, before those behind it are: as soon as
+    it asks for the timer that bounds the client's answer."""
+    later = broker.later
 
-    def closing(connection: Connection, code: int, text: str) -> None:
-        close(connection, code, text)
-        if connection is client.session:
+    def closing(seconds: float, callback: Any) -> Timer:
+        if callback == client.session.drop:
+            monkeypatch.undo()
             happens()
+        return later(seconds, callback)
 
-    monkeypatch.setattr(Connection, "close", closing)
+    monkeypatch.setattr(broker, "later", closing)
 
 
 async def test_nobody_opens_a_vhost_while_its_connections_are_being_closed(
@@ -40,6 +43,7 @@ async def test_nobody_opens_a_vhost_while_its_connections_are_being_closed(
 
     as_it_closes(
         monkeypatch,
+        broker,
         one,
         lambda: comers.append(asyncio.ensure_future(connect(broker, "carl", "shop"))),
     )
@@ -64,7 +68,7 @@ async def test_a_vhost_made_again_while_it_is_being_deleted_keeps_what_it_is_giv
         comers.append(asyncio.ensure_future(connect(broker, "anna", "shop")))
 
     comers: list[asyncio.Future[Peer]] = []
-    as_it_closes(monkeypatch, await connect(broker, "bob", "shop"), put_again)
+    as_it_closes(monkeypatch, broker, await connect(broker, "bob", "shop"), put_again)
     await client.call("vhost.delete", name="shop")
     await comers[0]
     await until(lambda: len(broker.connections) == 1)

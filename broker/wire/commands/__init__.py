@@ -9,35 +9,18 @@ their order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
-from broker.schema.errors import ChannelFault, CommandInvalid
+from broker.schema.errors import AMQPError, ChannelFault, CommandInvalid
 from broker.wire.commands import channels, consuming, exchanges, publishing, queues
-
-if TYPE_CHECKING:
-    from broker.wire.channel import Channel
-    from broker.wire.connection import Connection
 
 Command = Callable[..., None]
 
 
-def run(
-    connection: Connection,
-    channel: Channel | None,
-    number: int,
-    name: str,
-    arguments: dict[str, Any],
-) -> None:
-    """Carries out one method on a channel. Raises AMQPError."""
-    if channel is None:
-        channels.channel_open(connection, number)
-        return
-    command = COMMANDS.get(name)
-    if command is None:
-        if name == "channel.open":
-            raise ChannelFault("second 'channel.open' seen")
-        raise CommandInvalid(f"unimplemented method {name}")
-    command(connection, channel, **arguments)
+def unknown(name: str) -> AMQPError:
+    """What is wrong with a method that is none of these."""
+    if name == "channel.open":
+        return ChannelFault("second 'channel.open' seen")
+    return CommandInvalid(f"unimplemented method {name}")
 
 
 COMMANDS: dict[str, Command] = {

@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from broker.wire.connection import Connection
 
 
-def channel_open(connection: Connection, number: int) -> None:
-    connection.open_channel(number)
-    connection.send(method_frame(number, "channel.open-ok"))
-
-
 def channel_close(connection: Connection, channel: Channel, **_: Any) -> None:
     def answer() -> None:
         channel.replies.send(
