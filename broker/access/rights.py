@@ -22,21 +22,39 @@ LEADS_TO = {
 """Arguments of a declare that name an exchange to which messages are forwarded."""
 
 
+KEPT = 16
+"""Resources whose permissions are remembered: a client declares, binds and consumes a few."""
+
+
 class Rights:
     """Without a user it is the appliance itself, which may do everything. What is not permitted
     raises AccessRefused."""
 
-    __slots__ = ("_access", "_user", "_vhost")
+    __slots__ = ("_access", "_granted", "_user", "_version", "_vhost")
 
     def __init__(self, access: Access, user: str | None, vhost: str) -> None:
         self._access = access
         self._user = user
         self._vhost = vhost
+        self._version = -1
+        self._granted: set[tuple[str, str, str]] = set()
+        """Kind, resource's kind and name of what was asked for and granted, as of that version."""
 
     def check(self, kind: Kind, resource_kind: str, name: str) -> None:
         """May `configure`, `write` or `read` a queue or an exchange."""
-        if self._user is not None:
-            self._access.check(self._user, self._vhost, kind, resource_kind, name)
+        if self._user is None:
+            return
+        asked = (kind, resource_kind, name)
+        if self._version == self._access.version:
+            if asked in self._granted:
+                return
+            if len(self._granted) >= KEPT:
+                self._granted.clear()
+        else:
+            self._version = self._access.version
+            self._granted.clear()
+        self._access.check(self._user, self._vhost, kind, resource_kind, name)
+        self._granted.add(asked)
 
     def check_declare(
         self, resource_kind: str, name: str, arguments: Mapping[str, Any], *, is_new: bool

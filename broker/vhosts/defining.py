@@ -35,6 +35,7 @@ from broker.vhosts.applied_policies import AppliedPolicies
 from broker.vhosts.argument_memory import ArgumentMemory, binding_memory
 from broker.vhosts.bindings import Bindings
 from broker.vhosts.changes import (
+    NO_ARGUMENTS,
     QUEUE_DECLARED_BY,
     QUEUE_FLOW,
     binding_change,
@@ -66,6 +67,8 @@ DIRECTORIES = ("queues", "transient", "bodies")
 
 log = logging.getLogger("leveret.vhost")
 
+KEPT_IN_ANY_CASE = 63
+"""Characters that fit a short string of 255 bytes, whatever they are."""
 REMOVING = frozenset({"queue.delete", "exchange.delete", "queue.unbind", "exchange.unbind"})
 
 
@@ -601,18 +604,27 @@ class DefiningVHost:
     ) -> bool:
         """Binds a queue or an exchange to an exchange; False if that binding is there. Raises
         NotFound, AccessRefused or PreconditionFailed."""
-        binding = Binding(source, destination, destination_type, routing_key, arguments or {})
+        binding = Binding(
+            source, destination, destination_type, routing_key, arguments or NO_ARGUMENTS
+        )
         self._check_ends(binding)
-        exchange = self.exchange(source)
+        exchange = self.exchanges[source]
         exchange.check(binding)
         if self._bindings.has(binding):
             return False
         there, most = self._bindings.count, self._bounds.bindings
-        resource = f"a binding of '{source[:100]}'"
-        check_room(resource, self.name, there, most, "bindings")
-        self.argument_memory.check(resource, binding_memory(binding, exchange))
-        method, change = binding_change(binding, "bind")
-        self._change(method, change, durable=self._bindings.is_durable(binding))
+        if arguments or there >= most:
+            resource = f"a binding of '{source[:100]}'"
+            check_room(resource, self.name, there, most, "bindings")
+            self.argument_memory.check(resource, binding_memory(binding, exchange))
+        durable = self._bindings.is_durable(binding)
+        if durable or arguments or len(routing_key) > KEPT_IN_ANY_CASE:
+            method, change = binding_change(binding, "bind")
+            self._change(method, change, durable=durable)
+        else:
+            # As `_change` does, of what the journal does not get and could give back.
+            self._topology.changed()
+            self._bindings.add(binding)
         self._emit(
             "binding.created", {"vhost": self.name, "source": source, "destination": destination}
         )

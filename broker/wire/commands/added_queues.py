@@ -17,12 +17,18 @@ _ALL: list[Any] = [importlib.import_module(f"broker.wire.commands.{name}") for n
 
 def of_name(name: str) -> Any:
     """The addition that answers for a queue's name, or None."""
-    return next((each for each in _ALL if each.is_pseudo(name)), None)
+    for each in _ALL:
+        if each.is_pseudo(name):
+            return each
+    return None
 
 
 def of_key(routing_key: str) -> Any:
     """The addition that answers for a routing key at the default exchange, or None."""
-    return next((each for each in _ALL if each.is_reply(routing_key)), None)
+    for each in _ALL:
+        if each.is_reply(routing_key):
+            return each
+    return None
 
 
 def limit_figures() -> list[tuple[str, int, bool, str]]:

@@ -92,8 +92,9 @@ def basic_consume(
     if len(channel.deliveries.consumers) >= most:
         raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
     _check_room(connection)
-    argument_table.check("consumer", arguments, describe("queue", name, connection.vhost.name))
     if arguments:
+        resource = describe("queue", name, connection.vhost.name)
+        argument_table.check("consumer", arguments, resource)
         _check_memory(connection, arguments)
     if added is not None:
         found = added.open_queue(connection, channel, no_ack)

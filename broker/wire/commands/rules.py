@@ -92,20 +92,23 @@ def change_binding(
     bind: bool,
 ) -> None:
     vhost = connection.vhost
-    if kind == "queue" and added_queues.of_name(destination) is not None:
+    is_queue = kind == "queue"
+    if is_queue and added_queues.of_name(destination) is not None:
         # CVE-2026-57215: bound, it would hand one client's replies to another.
         raise AccessRefused(
             f"{describe('queue', destination, vhost.name)} is no queue; it cannot be bound"
         )
     rights = connection.rights
     rights.check_binding(source, destination, kind)
-    rights.check_topics("read", vhost.exchanges.get(source), (routing_key,))
-    if kind == "queue" and destination in vhost.queues:
-        vhost.check_owner(vhost.queues[destination], connection)
-    if (vhost.bind if bind else vhost.unbind)(source, destination, kind, routing_key, arguments):
-        ends = (
-            vhost.exchanges.get(source),
-            (vhost.queues if kind == "queue" else vhost.exchanges).get(destination),
-        )
-        if not bind or all(end is not None and end.durable for end in ends):
+    start = vhost.exchanges.get(source)
+    rights.check_topics("read", start, (routing_key,))
+    end = (vhost.queues if is_queue else vhost.exchanges).get(destination)
+    if is_queue and end is not None:
+        vhost.check_owner(end, connection)
+    if bind:
+        if vhost.bind(source, destination, kind, routing_key, arguments) and (
+            start.durable and end.durable
+        ):
             channel.replies.hold()
+    elif vhost.unbind(source, destination, kind, routing_key, arguments):
+        channel.replies.hold()
