@@ -18,6 +18,10 @@ class Feature:
     directories: tuple[str, ...] = ()
     """What it has in the directory of each vhost, parents first."""
 
+    def overrides(self, hook: str) -> bool:
+        """Whether it needs one of the calls below."""
+        return getattr(type(self), hook) is not getattr(Feature, hook)
+
     def start(self, now_ms: int) -> None:
         """Everything is recovered; the loop does not run yet."""
 

@@ -121,6 +121,12 @@ class Broker(SignIn):
         self.tiers: Any = None
         self.histories: Any = None
         self.features = features.build(self)
+        self._told_of_connections = [
+            each.connection_closed for each in self.features if each.overrides("connection_closed")
+        ]
+        self._told_of_queues = [
+            each.queue_deleted for each in self.features if each.overrides("queue_deleted")
+        ]
         self.connections: dict[int, Connection] = {}
         # A quarter of the sockets at most: new clients shall find room.
         self.leaving = Leaving(lambda: min(self.config.closing_max, self.admission.limit // 4 or 1))
@@ -316,7 +322,8 @@ class Broker(SignIn):
         self.connections[connection.id] = connection
         connection.set_alarmed(bool(self.alarms))
         self.stats.connection_opened(connection)
-        self.emit("connection.created", _facts(connection))
+        if self.control.sessions:
+            self.emit("connection.created", _facts(connection))
         log.info(
             "connection %s: user '%s' opened vhost '%s'",
             connection.name,
@@ -328,9 +335,10 @@ class Broker(SignIn):
         self.pressure.forget(connection)
         if self.connections.pop(connection.id, None) is not None:
             self.stats.connection_closed(connection)
-            for feature in self.features:
-                feature.connection_closed(connection, clock.now())
-            self.emit("connection.closed", _facts(connection))
+            for told in self._told_of_connections:
+                told(connection, clock.now())
+            if self.control.sessions:
+                self.emit("connection.closed", _facts(connection))
             log.info(
                 "connection %s closed%s",
                 connection.name,
@@ -367,8 +375,8 @@ class Broker(SignIn):
             pass
         elif queue is not None:
             self.stats.queue_deleted(queue)
-            for feature in self.features:
-                feature.queue_deleted(queue, clock.now())
+            for told in self._told_of_queues:
+                told(queue, clock.now())
         elif exchange is not None:
             self.stats.exchange_deleted(data["vhost"], exchange)
         elif event == "queue.created":

@@ -359,7 +359,8 @@ class Stats:
     def _happened(self, vhost: str, name: str) -> None:
         self.node.counters[name] += 1
         if vhost:
-            self.vhost(vhost).counters[name] += 1
+            totals = self.vhosts.get(vhost) or self.vhost(vhost)
+            totals.counters[name] += 1
 
 
 def _vhost_of_connection(connection: Connection) -> str:
@@ -367,7 +368,8 @@ def _vhost_of_connection(connection: Connection) -> str:
 
 
 def _vhost_of_channel(channel: Channel) -> str:
-    return _vhost_of_connection(channel.connection)
+    vhost = channel.connection.vhost
+    return vhost.name if vhost is not None else ""
 
 
 def _vhost_name(kind: str, thing: Any) -> str:

@@ -124,6 +124,12 @@ class DefiningVHost:
         self._emit = emit
         self._later = later
         self._features = features
+        self._told_of_exchanges = [
+            each.exchange_configured for each in features if each.overrides("exchange_configured")
+        ]
+        self._told_of_queues = [
+            each.queue_configured for each in features if each.overrides("queue_configured")
+        ]
         self._bounds = bounds
         self._started = False
         self._journal: Journal | None = None
@@ -143,14 +149,14 @@ class DefiningVHost:
     def exchange_configured(self, exchange: BoundExchange) -> None:
         """Tells the features what holds for an exchange now."""
         if not self._replaying:
-            for feature in self._features:
-                feature.exchange_configured(self, exchange)
+            for told in self._told_of_exchanges:
+                told(self, exchange)
 
     def queue_configured(self, queue: MessageQueue) -> None:
         """Tells the features what holds for a queue now."""
         if not self._replaying:
-            for feature in self._features:
-                feature.queue_configured(self, queue)
+            for told in self._told_of_queues:
+                told(self, queue)
 
     @property
     def topology_version(self) -> int:

@@ -59,6 +59,7 @@ cdef class Connection(FrameParser):
     cdef uint64_t _routes_version
     cdef uint64_t _routed_queues
     cdef int _silent_beats
+    cdef bint _is_over               # the host was told of its end
     cdef uint32_t _specials
     cdef public object auth_mechanism
     # The client library, as it calls itself.
@@ -674,6 +675,7 @@ cdef class Connection(FrameParser):
         self.end_queues()
         self.paused = self.blocked = False
         self._timer = self._host.later(self._patience_s, self.drop)
+        self._is_over = True
         self._host.closed(self)
         self._host.clients.changed()
         self._host.leaving.add(self)
@@ -722,9 +724,11 @@ cdef class Connection(FrameParser):
         self.end_queues()
         # Exclusive queues are in it, and they have this connection.
         self._routes.clear()
-        self._host.leaving.discard(self)
-        self._host.closed(self)
-        self._host.clients.changed()
+        if self._is_over:
+            self._host.leaving.discard(self)
+        else:
+            self._host.closed(self)
+            self._host.clients.changed()
 
 
 cdef str _shown(told):
