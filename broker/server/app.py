@@ -27,6 +27,7 @@ from broker.kernel.contracts import Topology
 from broker.kernel.turn import Turn
 from broker.server.admission import Admission
 from broker.server.alarms import Alarms, reserve_of
+from broker.server.ciphertext import Ciphertext
 from broker.server.clients import Clients
 from broker.server.clock_watch import ClockWatch
 from broker.server.control import ControlServer
@@ -140,7 +141,7 @@ class Broker(SignIn):
         self.loading = Loading(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.sockets = Sockets(self.turn, self.persister, self.receive_buffer, self.pressure.pause)
-        self.cipher_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.ciphertext = Ciphertext(self.receive_buffer)
         self.server_properties = {
             "product": "Leveret",
             "version": version(),

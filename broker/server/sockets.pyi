@@ -5,6 +5,9 @@ from broker.kernel.turn import Turn
 from broker.store.commit.persister import Persister
 from broker.wire.frame_parser import FrameParser
 
+class Receiver:
+    def __init__(self, buffer: memoryview, protocol: Any) -> None: ...
+
 class Sockets:
     due: bool
     @property
@@ -19,7 +22,10 @@ class Sockets:
     ) -> None: ...
     def open(self, epoll: int) -> None: ...
     def watch(
-        self, fd: int, handler: FrameParser | Callable[[], object], owner: Any = None
+        self,
+        fd: int,
+        handler: FrameParser | Receiver | Callable[[], object],
+        owner: Any = None,
     ) -> None: ...
     def forget(self, fd: int) -> None: ...
     def wait(self, timeout: float | None) -> list[tuple[int, int]]: ...

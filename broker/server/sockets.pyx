@@ -45,8 +45,22 @@ cdef enum:
     LONGEST_MS = 86400000
 
 
+cdef class Receiver:
+    """A socket whose bytes are not frames yet: they are received into `buffer`, and then
+    `protocol.buffer_updated(length)` is called."""
+
+    cdef Octets buffer
+    cdef object protocol
+    cdef object took
+
+    def __init__(self, buffer, protocol):
+        self.buffer = writable_octets(buffer)
+        self.protocol = protocol
+        self.took = protocol.buffer_updated
+
+
 cdef class Sockets:
-    """What is watched, by descriptor: a FrameParser, or something to call.
+    """What is watched, by descriptor: a FrameParser, a Receiver, or something to call.
 
     `buffer` is what all connections are received into. `under_pressure(connection, grown)` is
     called after a chunk while unwritten messages fill their memory; `grown` bytes came with it.
@@ -80,9 +94,9 @@ cdef class Sockets:
         self.turn.is_awaited = True
 
     def watch(self, int fd, handler, owner=None):
-        """What comes on this socket goes to a Connection; or `handler()` is called while this
-        descriptor is readable. asyncio reads it, too, where this loop is not ours. All else goes to
-        `owner.ready(events)`; without one, to asyncio."""
+        """What comes on this socket goes to a Connection or a Receiver; or `handler()` is called
+        while this descriptor is readable. asyncio reads it, too, where this loop is not ours. All
+        else goes to `owner.ready(events)`; without one, to asyncio."""
         while len(self.watched) <= fd:
             self.watched.append(None)
             self.owners.append(None)
@@ -115,9 +129,14 @@ cdef class Sockets:
                 patience = <int> ((until - now + 999999) // 1000000) if until > now else 0
             self.due = False
             count = self.look(patience)
+            if count > 0:
+                now = <uint64_t> clock.monotonic_ns()
             for at in range(count):
                 self.serve(&self.events[at], others)
             if self.turn.scheduled:
+                if count > 0:
+                    # What it took to receive, and with TLS to decipher, was no time between turns.
+                    self.turn.moderation.ended += <uint64_t> clock.monotonic_ns() - now
                 self.end_turn()
             if (others or self.due or count < 0
                     or (not is_endless and <uint64_t> clock.monotonic_ns() >= until)):
@@ -149,15 +168,21 @@ cdef class Sockets:
             self.pass_on(fd, event.events, others)
             return 0
         try:
-            if not isinstance(handler, FrameParser):
+            if isinstance(handler, FrameParser):
+                if event.events & EPOLLIN and not self.receive(fd, <FrameParser> handler):
+                    self.pass_on(fd, EPOLLIN, others)
+            elif isinstance(handler, Receiver):
+                if event.events & EPOLLIN and not self.receive_bytes(fd, <Receiver> handler):
+                    self.pass_on(fd, EPOLLIN, others)
+            else:
                 handler()
                 return 0
-            if event.events & EPOLLIN and not self.receive(fd, <FrameParser> handler):
-                self.pass_on(fd, EPOLLIN, others)
         except Exception:
             log.exception("descriptor %d failed in its turn", fd)
             if isinstance(handler, FrameParser):
                 handler.transport.abort()
+            elif isinstance(handler, Receiver):
+                (<Receiver> handler).protocol.abort()
         if event.events & EPOLLOUT:
             self.pass_on(fd, EPOLLOUT, others)
         return 0
@@ -186,6 +211,15 @@ cdef class Sockets:
         connection.receive(self.buffer.data, got)
         if self.persister.tail_bytes > self.persister.tail_limit:
             self.under_pressure(connection, <int64_t> (self.persister.tail_bytes - before))
+        return True
+
+    cdef bint receive_bytes(self, int fd, Receiver receiver) except -1:
+        """The same for one whose bytes are not frames yet."""
+        cdef size_t most = min(self.turn.offer(), receiver.buffer.length)
+        cdef ssize_t got = recv(fd, receiver.buffer.data, most, MSG_DONTWAIT)
+        if got <= 0:
+            return got < 0 and (errno == EAGAIN or errno == EINTR)
+        receiver.took(got)
         return True
 
     cdef int end_turn(self) except -1:

@@ -1,9 +1,8 @@
 """TLS between a socket and an inner protocol (RFC 8446, RFC 5246): a protocol towards asyncio, a
 transport towards the inner one.
 
-OpenSSL works on two buffers in memory. asyncio's own TLS holds 256 KiB of read buffer for each
-connection; here all share one, records are fed in small pieces so that OpenSSL's buffers stay
-small, too, and an idle connection costs what OpenSSL keeps of its keys.
+OpenSSL works on two buffers in memory, which all connections share (`Ciphertext`), and so is what
+they are received into. An idle connection costs what OpenSSL keeps of its keys.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.process.garbage import release
 from broker.process.logs import one_line
+from broker.server.sockets import Receiver
 from broker.serving.certificates import distinguished_name, login_name
 
 if TYPE_CHECKING:
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.connection")
 
-PIECE, FED_PIECE = 8 * 1024, 3 * 1024
-"""Enciphered and deciphered at a time. OpenSSL's buffers grow to what is fed at a time, by a third
-more, and never shrink. A record of ours is one piece, so those are larger."""
-RECORD_MAX = 16 * 1024
+LATE_BYTES = 8 * 1024
+"""Received at a time from those who come late in a turn."""
 
 
 class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
@@ -37,13 +35,14 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
     __slots__ = (
         "_broker",
         "_buffered",
+        "_ciphertext",
         "_closing",
+        "_fd",
         "_handshake",
-        "_incoming",
         "_inner",
-        "_outgoing",
         "_paused",
         "_peer",
+        "_read",
         "_shaken",
         "_timer",
         "_tls",
@@ -53,10 +52,12 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
 
     def __init__(self, broker: Broker, inner: Any, peer: str) -> None:
         self._broker = broker
+        self._ciphertext = broker.ciphertext
         self._peer = peer
         self._inner = inner
         self._buffered = isinstance(inner, asyncio.BufferedProtocol)
         self._closing = False
+        self._fd = -1
         self._shaken = False
         self._transport: Any = None
         self._waiting = bytearray()
@@ -71,19 +72,21 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         )
         # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
         transport.set_write_buffer_limits(high=0)  # type: ignore[attr-defined]
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = self._broker.certificates.context
         if context is None:  # the certificate was taken away by a reload
             transport.abort()  # type: ignore[attr-defined]
             return
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        between = self._ciphertext
+        self._tls = context.wrap_bio(between.incoming, between.outgoing, server_side=True)
+        # SSLObject's own function is a frame of Python's around this one, for each record.
+        self._read = getattr(self._tls, "_sslobj", self._tls).read
         self._timer = self._broker.later(
             self._broker.config.tls_handshake_timeout, self._handshake_timed_out
         )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        buffer = self._broker.cipher_buffer
-        return buffer[:PIECE] if sizehint < 0 and self._broker.turn.late else buffer
+        buffer = self._ciphertext.received
+        return buffer[:LATE_BYTES] if sizehint < 0 and self._broker.turn.late else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self._shaken and (self._waiting or self._broker.turn.late):
@@ -91,13 +94,13 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             if not self._waiting:
                 self._transport.pause_reading()
                 self._broker.turn.next_in_line(self._shake_late)
-            self._waiting += self._broker.cipher_buffer[:nbytes]
+            self._waiting += self._ciphertext.received[:nbytes]
             return
         self._decipher(nbytes)
 
     def _shake_late(self) -> None:
         size = len(self._waiting)
-        self._broker.cipher_buffer[:size] = self._waiting
+        self._ciphertext.received[:size] = self._waiting
         self._waiting.clear()
         if not self._transport.is_closing():
             self._decipher(size)
@@ -110,32 +113,33 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             if self._shaken:
                 self._inner.discard(nbytes)
             return
-        cipher, plain = self._broker.cipher_buffer, self._broker.receive_buffer
-        filled = 0
+        between, was_shaken = self._ciphertext, self._shaken
+        filled, failed = 0, None
         try:
-            for at in range(0, nbytes, FED_PIECE):
-                self._incoming.write(cipher[at : min(at + FED_PIECE, nbytes)])
-                if not self._shaken and not self._shake():
-                    continue
-                while not self._closing:
-                    if len(plain) - filled < RECORD_MAX:
-                        self._hand_over(filled)
-                        filled = 0
-                    try:
-                        got = self._tls.read(RECORD_MAX, plain[filled:])
-                    except ssl.SSLWantReadError:
-                        break
-                    if not got:
-                        self._hand_over(filled)
-                        self.close()
-                        return
-                    filled += int(got)
+            between.put(nbytes)
+            if was_shaken or self._shake():
+                filled = between.decipher(self._read)
         except ssl.SSLError as error:
-            self._fail(error)
+            failed = error
+        if between.incoming.pending:  # it is at its end or has failed: nothing of it is left there
+            between.incoming.read()
+        if self._shaken and not was_shaken:
+            self._enter()
+        if failed is not None:
+            self._fail(failed)
             return
-        self._hand_over(filled)
-        if self._outgoing.pending:  # a changed key is answered
+        if between.outgoing.pending:  # a changed key is answered
             self._flush()
+        has_ended = between.has_ended
+        self._hand_over(filled)
+        if has_ended:
+            self.close()
+
+    def _enter(self) -> None:
+        """The handshake is over. From now on the loop receives without asyncio."""
+        self._fd = self._transport.get_extra_info("socket").fileno()
+        self._broker.sockets.watch(self._fd, Receiver(self._ciphertext.received, self))
+        self._inner.connection_made(self)
 
     def eof_received(self) -> bool:
         return False
@@ -150,6 +154,7 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
+        self._broker.sockets.forget(self._fd)
         release(self._transport)
         if self._shaken:
             self._inner.connection_lost(exc)
@@ -166,16 +171,12 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing:
             return
-        view = memoryview(data)
-        sealed = []
         try:
-            for at in range(0, len(view), PIECE):
-                self._tls.write(view[at : at + PIECE])
-                sealed.append(self._outgoing.read())
+            sealed = self._ciphertext.encipher(self._tls.write, data)
         except ssl.SSLError as error:
             self._fail(error)
             return
-        self._transport.write(b"".join(sealed))
+        self._transport.write(sealed)
 
     def close(self) -> None:
         """Says goodbye (close_notify) and closes when everything is sent."""
@@ -270,7 +271,6 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         self._timer.cancel()
         self._end_handshake()
         self._shaken = True
-        self._inner.connection_made(self)
         return True
 
     def _end_handshake(self) -> None:
@@ -287,7 +287,7 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             self._inner.data_received(bytes(self._broker.receive_buffer[:filled]))
 
     def _flush(self) -> None:
-        data = self._outgoing.read()
+        data = self._ciphertext.outgoing.read()
         if data:
             self._transport.write(data)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import ssl
 import statistics
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.amqp import raw
 from tests.appliance import Appliance, NotReadyError
 from tests.conftest import Make
 from tests.listeners.certificates import Authority
@@ -56,6 +58,97 @@ def test_it_carries_messages_of_all_sizes(make: Make, authority: Authority) -> N
             client.expect("basic.ack", 1)
             assert message.body == body
         client.close()
+
+
+class Pieces:
+    """A socket with TLS that can hold back what it is given: the test sends `held` in parts."""
+
+    def __init__(self, plain: socket.socket, context: ssl.SSLContext) -> None:
+        self.plain = plain
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+        self.held: bytes | None = None
+        while True:
+            try:
+                self.tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self.send(self.outgoing.read())
+                self.incoming.write(plain.recv(65536))
+        self.send(self.outgoing.read())
+
+    def send(self, data: bytes) -> None:
+        self.plain.sendall(data)
+
+    def sendall(self, data: bytes) -> None:
+        for at in range(0, len(data), 16384):
+            self.tls.write(data[at : at + 16384])
+        if self.held is None:
+            self.send(self.outgoing.read())
+        else:
+            self.held += self.outgoing.read()
+
+    def recv(self, count: int) -> bytes:
+        while True:
+            try:
+                return self.tls.read(count)
+            except ssl.SSLWantReadError:
+                if not (data := self.plain.recv(65536)):
+                    return b""
+                self.incoming.write(data)
+
+    def settimeout(self, timeout: float | None) -> None:
+        self.plain.settimeout(timeout)
+
+    def close(self) -> None:
+        self.plain.close()
+
+
+class PiecesClient(TLSClient):
+    """A client whose records can be held back and cut."""
+
+    def __init__(self, address: tuple[str, int], context: ssl.SSLContext) -> None:
+        raw.Client.__init__(self, address)
+        self.socket: Any = Pieces(self.socket, context)
+
+
+def test_records_that_come_in_parts_beside_others_are_kept_apart(
+    make: Make, authority: Authority
+) -> None:
+    """All connections are deciphered in the same memory, one at a time: a record that has come
+    half stays with its own, whatever comes of others meanwhile, and whoever of them leaves."""
+    broker = make()
+    context = authority.client_context()
+    first = PiecesClient(address(broker), context).use()
+    second = PiecesClient(address(broker), context).use()
+    bodies = [bytes([number]) * (1 + number * 4001) for number in range(12)]
+    with TLSClient(address(broker), context).use() as other:
+        for client, name in ((first, "a"), (second, "b")):
+            other.call(1, "queue.declare", queue=name)
+            client.socket.held = b""
+            for body in bodies:
+                client.publish(1, "", name, body)
+        for number in range(20):
+            for client in (first, second):
+                data = client.socket.held
+                length = len(data) // (20 - number)
+                client.socket.send(data[:length])
+                client.socket.held = data[length:]
+            if number == 7:
+                with PiecesClient(address(broker), context).use() as faulty:
+                    faulty.socket.send(b"\x17\x03\x03\x00\x20" + b"?" * 32)
+            if number == 13:
+                TLSClient(address(broker), context).use().close()
+            other.call(1, "basic.qos", prefetch_count=number)
+        for client, name in ((first, "a"), (second, "b")):
+            client.socket.held = None
+            client.call(1, "confirm.select")
+            for body in bodies:
+                message = other.get(1, name, no_ack=True)
+                assert message is not None and message.body == body
+            client.close()
+        other.close()
+    until("TLS with 127.0.0.1 failed after the handshake", broker)
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
