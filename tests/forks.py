@@ -1,10 +1,14 @@
 """Starts of the product in a fraction of their time: forks of a process that has imported it.
 
-Two thirds of what a start costs is importing, and the suite starts a broker or an appliance more
-than a thousand times. So `Appliance` asks a process that holds all modules and nothing else, no
-thread, no event loop, no settings, to fork. From then on the fork is as a start of `manage.py`:
-the same arguments, environment, files, session, parent and end of the interpreter; only
-`/proc/<pid>/cmdline` tells. A forked supervisor has its children forked in the same way.
+Most of what a start costs is importing, and the suite starts a broker or an appliance more than a
+thousand times. So `Appliance` asks a process that holds all modules, also those of a first request,
+and nothing else, no thread, no event loop, no settings, to fork: a tenth of the CPU of a start.
+From then on the fork is as a start of `manage.py`: the same arguments, environment, files, session
+and parent; `/proc/<pid>/cmdline` tells. At its end it does not take its modules apart, which would
+copy the memory that forks share. A forked supervisor has its children forked in the same way.
+
+The hash of the password `guest`, which each new data directory needs and most logins are compared
+with, is computed once (`KnowsGuest`); every other password costs what it costs.
 
 Only pytest has forks; programs that measure, crash or flood have real starts. So have tests of
 starting, ending and memory (the fixture `real_starts`), and appliances with a program, environment,
@@ -13,6 +17,7 @@ directory or limit of their own. LEVERET_TEST_REAL_STARTS=1 has real ones everyw
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import fcntl
@@ -21,6 +26,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import secrets
 import select
 import signal
@@ -33,19 +39,36 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from broker import features
+
 ROOT = Path(__file__).resolve().parent.parent
-BROKER = ("broker.server.app",)
+BROKER = (
+    "management.__main__",
+    "management.commands",
+    "broker.server.app",
+    "broker.server.metrics",
+    *(
+        f"broker.features.{name}.{module.name}"
+        for name in features.NAMES
+        for module in pkgutil.iter_modules([str(ROOT / "broker" / "features" / name)])
+    ),
+)
 APPLIANCE = (
     *BROKER,
     "management.supervisor",
-    "management.web",
     "management.reports.process",
     "management.bridges.process",
     "management.tiers.process",
+    "management.web",
+    "management.http_protocol",
+    "management.websocket_protocol",
 )
+"""What a start imports, also where the product imports it late. The web process's views are besides
+(`_load_views`)."""
 PR_SET_CHILD_SUBREAPER = 36
 REQUEST_MAX = 1 << 17
 FDS_MAX = 16
+GUEST = b"guest"
 SECRETS: tuple[tuple[str, str, Callable[[], object]], ...] = (
     ("broker.access.behalf", "TOKEN", lambda: secrets.token_hex(16)),
     ("management.seen", "_KEY", lambda: os.urandom(32)),
@@ -208,13 +231,62 @@ def begin(request: Request) -> int:
     return main()
 
 
+class KnowsGuest:
+    """The hasher of passwords, but for one whose hash it knows: a broker makes this hash at its
+    first start, and most tests log in with it."""
+
+    def __init__(self, hasher: Any) -> None:
+        self._hasher = hasher
+        self._hash = hasher.hash(GUEST)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hasher, name)
+
+    def hash(self, password: bytes) -> Any:
+        return self._hash if password == GUEST else self._hasher.hash(password)
+
+    def verify(self, hash: str, password: bytes) -> Any:
+        return (password == GUEST and hash == self._hash) or self._hasher.verify(hash, password)
+
+
+def _compute() -> None:
+    """What every broker computes at its start, with the same result."""
+    from broker.access import passwords
+    from broker.server.control import node_verbs
+
+    vars(passwords)["_hasher"] = KnowsGuest(passwords._hasher)
+    node_verbs.version()
+
+
+def _load_views() -> None:
+    """What the web process imports for its first request. Django's settings depend on nothing that
+    a fork is told; the rest of them it sets itself."""
+    import django
+
+    os.environ["DJANGO_SETTINGS_MODULE"] = "management.settings"
+    django.setup()
+    for module in ("management.asgi", "management.live", "management.urls"):
+        importlib.import_module(module)
+
+
+def end(status: int) -> None:
+    """The end of the interpreter, less taking its modules apart: that would copy the memory that
+    forks share."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
+
+
 def _fork_children() -> None:
     """Have the supervisor that this process will be fork its children too: by a fork of its own,
     made while nothing has begun."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         ours.close()
-        sys.exit(begin(serve(theirs)))
+        end(begin(serve(theirs)))
     theirs.close()
     forking = Server(ours, None)
 
@@ -232,6 +304,9 @@ if __name__ == "__main__":
     _, _, _descriptor, *_modules = sys.argv
     for _name in _modules:
         importlib.import_module(_name)
+    if "management.web" in _modules:
+        _load_views()
+    _compute()
     gc.collect()
     gc.freeze()
-    sys.exit(begin(serve(socket.socket(fileno=int(_descriptor)))))
+    end(begin(serve(socket.socket(fileno=int(_descriptor)))))

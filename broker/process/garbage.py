@@ -82,7 +82,7 @@ class Garbage:
 
     def start(self, now: float) -> None:
         """Freezes what is there now. `now`: monotonic seconds."""
-        self._walk_over_all()
+        self._walk_over_the_rest()
         self._looked_at = self._given_at = now
         self._busy_s = time.process_time()
         gc.set_threshold(YOUNG, MIDDLE, OLD)
@@ -153,6 +153,10 @@ class Garbage:
     def _walk_over_all(self) -> int:
         """Returns how many objects were garbage."""
         gc.unfreeze()
+        return self._walk_over_the_rest()
+
+    def _walk_over_the_rest(self) -> int:
+        """The same for all that is not frozen."""
         found = gc.collect()
         gc.freeze()
         # Python waits with the next walk until a quarter of what the last one kept has come to it:
