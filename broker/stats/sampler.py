@@ -15,7 +15,7 @@ from broker.kernel.through import Through
 from broker.stats.ended import Ended
 from broker.stats.gauge import Gauge
 from broker.stats.gauges import QUEUE_COUNTERS
-from broker.stats.scan import Sums, finish, scan, watch
+from broker.stats.scan import Sums, finish, scan, scan_connections, watch
 from broker.stats.series import GLOBAL_TIERS, VHOST_TIERS, Series
 
 if TYPE_CHECKING:
@@ -262,39 +262,57 @@ class Stats:
             self._count(sums)
 
     def _sample_connections(self, broker: Sampled, at: int, before: int) -> Iterator[None]:
-        sums, connections, seen = Sums(), 0, 0
-        for connection in Through(broker.connections.values()):
-            if connection.id not in broker.connections:
-                continue
-            vhost = _vhost_of_connection(connection)
-            channels = list(connection.channels.values())
-            levels = self._levels.get(vhost)
-            if levels is not None:
-                levels["connections"] += 1
-                levels["channels"] += len(channels)
-            for kind, things in (("connection", [connection]), ("channel", channels)):
-                while things:
-                    # A connection may have as many channels as many connections have; and if it
-                    # ends meanwhile, each is freed as it is let go of here.
-                    some, start = things[-_OBJECTS_PER_STEP:], 0
-                    del things[-_OBJECTS_PER_STEP:]
-                    while start < len(some):
-                        begun, changed = start, sums.changed
-                        start = scan(kind, some, start, len(some), at, before, sums)
-                        seen += start - begun
-                        if sums.changed != changed:
-                            self._add_up(kind, sums, vhost)
-                        if seen >= _OBJECTS_PER_STEP:
-                            self._count(sums)
-                            sums, connections, seen = Sums(), 0, 0
-                            yield
-            connections += 1
-            if connections == _CONNECTIONS_PER_STEP:
-                self._count(sums)
-                sums, connections, seen = Sums(), 0, 0
-                yield
+        sums, of_channels = Sums(), Sums()
+        things = Through(broker.connections.values())
+        while things:
+            some, start = things.piece(_CONNECTIONS_PER_STEP), 0
+            while start < len(some):
+                vhost, begun = some[start].vhost, start
+                start, channels = scan_connections(
+                    some, start, vhost, at, before, sums, of_channels, _OBJECTS_PER_STEP
+                )
+                if start == begun:
+                    yield from self._sample_wide(broker, some[start], at, before)
+                    start += 1
+                    continue
+                self._add_levels(vhost.name, start - begun, channels)
+                self._add_up("connection", sums, vhost.name)
+                self._add_up("channel", of_channels, vhost.name)
+                if start - begun + channels >= _OBJECTS_PER_STEP:
+                    yield
+            yield
         self._count(sums)
-        yield
+        self._count(of_channels)
+
+    def _sample_wide(
+        self, broker: Sampled, connection: Connection, at: int, before: int
+    ) -> Iterator[None]:
+        """A connection may have as many channels as many connections have; and if it ends
+        meanwhile, each is freed as it is let go of here."""
+        if connection.id not in broker.connections:
+            return
+        vhost, seen = _vhost_of_connection(connection), 0
+        channels = list(connection.channels.values())
+        self._add_levels(vhost, 1, len(channels))
+        for kind, things in (("connection", [connection]), ("channel", channels)):
+            while things:
+                some, start, sums = things[-_OBJECTS_PER_STEP:], 0, Sums()
+                del things[-_OBJECTS_PER_STEP:]
+                while start < len(some):
+                    begun = start
+                    start = scan(kind, some, start, len(some), at, before, sums)
+                    seen += start - begun
+                    self._add_up(kind, sums, vhost)
+                    if seen >= _OBJECTS_PER_STEP:
+                        seen = 0
+                        yield
+                self._count(sums)
+
+    def _add_levels(self, vhost: str, connections: int, channels: int) -> None:
+        levels = self._levels.get(vhost)
+        if levels is not None:
+            levels["connections"] += connections
+            levels["channels"] += channels
 
     def _add_up(self, kind: str, sums: Sums, vhost: str) -> None:
         """Adds what happened since the last look to the totals."""

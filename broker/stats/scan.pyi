@@ -24,5 +24,15 @@ def scan(
     lively: list[Any] | None = None,
     touched: list[Any] | None = None,
 ) -> int: ...
+def scan_connections(
+    connections: list[Any],
+    start: int,
+    vhost: Any,
+    at: int,
+    before: int,
+    sums: Sums,
+    of_channels: Sums,
+    most: int,
+) -> tuple[int, int]: ...
 def watch(kind: str, thing: Any, at: int, sums: Sums) -> Gauge: ...
 def finish(kind: str, thing: Any, sums: Sums) -> None: ...

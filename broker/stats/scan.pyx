@@ -15,7 +15,7 @@ from broker.queues.declared cimport DeclaredQueue
 from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
 from broker.wire.channel cimport Channel
-from broker.wire.frame_parser cimport FrameParser
+from broker.wire.frame_parser cimport FrameParser, RUNNING
 from broker.wire.deliveries cimport Deliveries
 
 from broker.stats.gauges import KINDS
@@ -23,6 +23,7 @@ from broker.stats.gauges import KINDS
 cdef enum:
     # Rows that one call of `scan` adds to histories: 10 us each, and 70 where one rested for long.
     NOTED_MAX = 12
+    CHANNELS_MAX = 64
 
 # The columns that the functions below read, in their order.
 _READ = {
@@ -237,6 +238,32 @@ def scan(str kind, list things, Py_ssize_t start, Py_ssize_t stop, int64_t at, i
             gauge.touched = True
             touched.append(thing)
     return place
+
+
+def scan_connections(list connections, Py_ssize_t start, vhost, int64_t at, int64_t before,
+                     Sums sums, Sums of_channels, int most) -> tuple:
+    """Looks at open connections of one vhost and at their channels, from `start` on, and returns
+    where to go on and how many channels there were. That is before a connection of another vhost,
+    one with more than `CHANNELS_MAX` channels or one that is ending, and after `most` objects."""
+    cdef Py_ssize_t place = start
+    cdef uint64_t looked = 0
+    cdef uint64_t channels = 0
+    cdef FrameParser connection
+    cdef Channel channel
+    while place < len(connections) and looked < <uint64_t> most:
+        look_ahead(connections, place)
+        connection = <FrameParser?> connections[place]
+        if (connection.channel_count > CHANNELS_MAX or connection.phase != RUNNING
+                or connection.numbered_high or connection.vhost is not vhost):
+            break
+        visit("connection", connection, at, before, sums, False)
+        looked += 1 + connection.channel_count
+        channels += connection.channel_count
+        for channel in connection.slots:
+            if channel is not None:
+                visit("channel", channel, at, before, of_channels, False)
+        place += 1
+    return place, channels
 
 
 def watch(str kind, thing, int64_t at, Sums sums) -> Gauge:
