@@ -24,6 +24,7 @@ cdef enum:
     # Rows that one call of `scan` adds to histories: 10 us each, and 70 where one rested for long.
     NOTED_MAX = 12
     CHANNELS_MAX = 64
+    REST_LOOKS = 8
 
 # The columns that the functions below read, in their order.
 _READ = {
@@ -244,24 +245,31 @@ def scan_connections(list connections, Py_ssize_t start, vhost, int64_t at, int6
                      Sums sums, Sums of_channels, int most) -> tuple:
     """Looks at open connections of one vhost and at their channels, from `start` on, and returns
     where to go on and how many channels there were. That is before a connection of another vhost,
-    one with more than `CHANNELS_MAX` channels or one that is ending, and after `most` objects."""
+    one with more than `CHANNELS_MAX` channels or one that is ending, and after `most` objects.
+
+    Where nothing came or went, nothing happened on a channel either, but that a queue was deleted:
+    then the channels are looked at in one of `REST_LOOKS` samples."""
     cdef Py_ssize_t place = start
     cdef uint64_t looked = 0
     cdef uint64_t channels = 0
     cdef FrameParser connection
     cdef Channel channel
+    cdef Py_ssize_t turn = at // 1000 % REST_LOOKS
     while place < len(connections) and looked < <uint64_t> most:
         look_ahead(connections, place)
         connection = <FrameParser?> connections[place]
         if (connection.channel_count > CHANNELS_MAX or connection.phase != RUNNING
                 or connection.numbered_high or connection.vhost is not vhost):
             break
-        visit("connection", connection, at, before, sums, False)
-        looked += 1 + connection.channel_count
+        looked += 1
         channels += connection.channel_count
-        for channel in connection.slots:
-            if channel is not None:
-                visit("channel", channel, at, before, of_channels, False)
+        if (visit("connection", connection, at, before, sums, False)
+                or connection.gauge is None or (<Gauge> connection.gauge).active
+                or place % REST_LOOKS == turn):
+            looked += connection.channel_count
+            for channel in connection.slots:
+                if channel is not None:
+                    visit("channel", channel, at, before, of_channels, False)
         place += 1
     return place, channels
 

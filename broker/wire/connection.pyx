@@ -58,6 +58,8 @@ cdef class Connection(FrameParser):
     cdef dict _routes                # (exchange, routing key) -> (Exchange, queues), of one version
     cdef uint64_t _routes_version
     cdef uint64_t _routed_queues
+    cdef object _channels_limit      # of the user, as of that version of the users
+    cdef object _limits_version
     cdef int _silent_beats
     cdef bint _is_over               # the host was told of its end
     cdef uint32_t _specials
@@ -192,6 +194,8 @@ cdef class Connection(FrameParser):
     cpdef on_method(self, channel, int number, str name, dict arguments):
         """Carries out a decoded method. Raises AMQPError."""
         if channel is not None:
+            if name == "channel.close" and self._closes_at_once(channel):
+                return
             command = COMMANDS.get(name)
             if command is None:
                 raise unknown(name)
@@ -220,6 +224,20 @@ cdef class Connection(FrameParser):
             raise CommandInvalid("connection.close-ok without a connection.close")
         else:
             raise ChannelFault("unexpected method in connection state running")
+
+    cdef bint _closes_at_once(self, Channel channel) except -1:
+        """channel.close of a channel that has nothing, and whose replies wait for nothing: then
+        this is all there is to do."""
+        if (channel.closing or not channel.has_nothing() or channel.replies.held is not None
+                or channel.replies.acks_unwritten):
+            return False
+        channel.begin_closing()
+        channel.end()
+        self._host.channel_closed(channel)
+        self.output.send(method_frame(channel.number, "channel.close-ok"))
+        self.remove_channel(channel)
+        self._host.clients.changed()
+        return True
 
     cpdef fail_handshake(self, error, int class_id, int method_id):
         """An error before the connection is open."""
@@ -362,7 +380,7 @@ cdef class Connection(FrameParser):
                 f"number of channels opened ({there}) has reached the negotiated "
                 f"channel_max ({self.channel_max})"
             )
-        limit = self._host.access.user_limit(self.user, "max-channels")
+        limit = self._channels_allowed()
         if limit is not None and there >= limit:
             raise NotAllowed(
                 f"number of channels opened for user '{self.user}' has reached the maximum "
@@ -386,6 +404,14 @@ cdef class Connection(FrameParser):
         self._host.channel_opened(channel)
         self._host.clients.changed()
         return channel
+
+    cdef object _channels_allowed(self):
+        """The limit of the user, as of the newest version of the users; None: there is none."""
+        access = self._host.access
+        if self._limits_version != access.version:
+            self._channels_limit = access.user_limit(self.user, "max-channels")
+            self._limits_version = access.version
+        return self._channels_limit
 
     cpdef has_ack_timeout(self, queue):
         """Whether a delivery of the queue may stay unacknowledged for a limited time only."""
