@@ -20,7 +20,8 @@ cdef enum:
     FIRST_NS = 50000
     LEVELS = 3                   # 50, 100, 200 microseconds
     TURNS = 32                   # of a window
-    LEAST = 18                   # frames a turn, or no sleep is worth while; a publish has three
+    LEAST = 4                    # frames a turn, or no sleep is worth while; a publish has three
+    LEAST_LONGER = 18            # the same for a sleep that is longer than the first
     ENOUGH = 96                  # frames of a socket a turn: a longer sleep would gain nothing
     MOST = 384                   # frames of a socket that count: more had gathered otherwise
     PATIENCE = 32                # windows behind a trial
@@ -66,6 +67,8 @@ cdef class Moderation:
         """Ends a window with an average of `gathered` frames a turn."""
         if self.level and gathered < LEAST:
             self.rest(0)
+        elif self.level > 1 and gathered < LEAST_LONGER:
+            self.rest(1)
         elif self.on_trial:
             self.on_trial = False
             if self.level > self.before:

@@ -21,7 +21,10 @@ class Turns:
     """A loop with one client: `arrivals` says how many frames have come at `now`, which may be
     none."""
 
-    def __init__(self, arrivals: Arrivals, moderation: Moderation | None = None) -> None:
+    def __init__(
+        self, arrivals: Arrivals, moderation: Moderation | None = None, turn_ns: int = TURN_NS
+    ) -> None:
+        self.turn_ns = turn_ns
         self.arrivals = arrivals
         self.moderation = moderation
         self.now = 1_000 * MS
@@ -44,7 +47,7 @@ class Turns:
         began = self.now
         self.frames += count
         self.turns += 1
-        self.now += TURN_NS + count * FRAME_NS
+        self.now += self.turn_ns + count * FRAME_NS
         self.ended = self.now
         if self.moderation is not None and (
             length := self.moderation.pause(began, self.now, count, 1)
@@ -54,13 +57,13 @@ class Turns:
             self.moderation.slept(self.now)
 
 
-def at_a_rate(frames_a_second: int) -> Arrivals:
+def at_a_rate(frames_a_second: int, at_once: int = 1) -> Arrivals:
     """A client that sends all the time, whatever comes back. A publish has three frames."""
     taken = 0
 
     def arrivals(turns: Turns) -> int:
         nonlocal taken
-        due = (turns.now - turns.begun) * frames_a_second // 1_000_000_000
+        due = (turns.now - turns.begun) * frames_a_second // 1_000_000_000 // at_once * at_once
         count, taken = due - taken, due
         return count
 
@@ -92,6 +95,18 @@ def test_it_stays_so_for_as_long_as_the_client_sends() -> None:
         frames, made = turns.frames, turns.turns
         turns.run(100)
         assert (turns.frames - frames) / (turns.turns - made) > 45
+
+
+def test_few_packets_gather_in_the_shortest_sleep_and_wait_no_longer() -> None:
+    """20,000 persistent publishes a second, which are delivered and confirmed, so that a turn takes
+    longer: there are fewer turns, and nobody waits for a longer sleep."""
+    turns = Turns(at_a_rate(60_000, 3), Moderation(), turn_ns=35 * US)
+    turns.run(500)
+    for _ in range(20):
+        frames, made = turns.frames, turns.turns
+        turns.run(100)
+        assert (turns.frames - frames) / (turns.turns - made) > 1.4 * 3
+    assert turns.moderation is not None and turns.moderation.level <= 1
 
 
 def test_a_client_that_waits_for_its_answers_keeps_its_rate() -> None:
