@@ -42,8 +42,11 @@ cdef class Queue(Task):
 
     cdef int receive(self, Message* message, bint confirm) except -1
     cdef int publish(self, Message* message, bint confirm) except -1
+    cdef bint takes_runs(self) noexcept
+    cdef int publish_run(self, Message* messages, uint32_t count, bint confirm) except -1
     cdef bint is_deleted(self) noexcept
     cdef int settle(self, Place* place, bint acked) except -1
+    cdef int ack_run(self, Place* places, uint32_t count) except -1
     cdef int requeue(self, Place* place) except -1
     cdef int touch(self) except -1
     cpdef int deliver_pending(self) except -1
@@ -72,6 +75,8 @@ cdef class Exchange:
 cdef class Channel:
     cdef bint can_take(self, Consumer consumer) noexcept
     cdef int deliver(self, Consumer consumer, Message* message, Place* place) except -1
+    cdef int deliver_run(self, Consumer consumer, Message* messages, Place* places,
+                         uint32_t count) except -1
 
 
 cdef class Consumer:

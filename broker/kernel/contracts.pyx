@@ -116,6 +116,15 @@ cdef class Queue(Task):
         REJECTED, or HELD (stored; the queue resolves the message's origin)."""
         raise NotImplementedError
 
+    cdef bint takes_runs(self) noexcept:
+        """Whether `publish_run` and `ack_run` may be called: the queue looks at no message."""
+        return False
+
+    cdef int publish_run(self, Message* messages, uint32_t count, bint confirm) except -1:
+        """Takes messages with equal flags and without an expiration. STORED or NEEDS_SYNC, for
+        all of them."""
+        raise NotImplementedError
+
     cdef bint is_deleted(self) noexcept:
         """Whether it is gone: a message that was to reach it has nowhere to go."""
         return False
@@ -125,6 +134,10 @@ cdef class Queue(Task):
 
     cdef int settle(self, Place* place, bint acked) except -1:
         """Forgets a delivered message: acked, or rejected without requeue."""
+        raise NotImplementedError
+
+    cdef int ack_run(self, Place* places, uint32_t count) except -1:
+        """Forgets delivered messages of one segment that were acked."""
         raise NotImplementedError
 
     cdef int requeue(self, Place* place) except -1:
@@ -180,6 +193,12 @@ cdef class Channel:
     cdef int deliver(self, Consumer consumer, Message* message, Place* place) except -1:
         """Writes one delivery and, where it wants an ack, enters it in the ledger."""
         raise NotImplementedError
+
+    cdef int deliver_run(self, Consumer consumer, Message* messages, Place* places,
+                         uint32_t count) except -1:
+        """The same for messages that were never delivered, as many of them as the consumer can
+        take. Returns how many; 0 if they have to go one by one."""
+        return 0
 
 
 cdef class Consumer:

@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
 
@@ -23,12 +24,31 @@ cdef class Ledger:
     cdef uint64_t moves            # how often entries got other positions
 
     cdef Unacked* add(self) except NULL
-    cdef int make_room(self) except -1
+    cdef int make_room(self, size_t more) except -1
     cdef int move(self, size_t capacity, bint packed) except -1
-    cdef int skip_tag(self) except -1
+    cdef int skip_tags(self, uint64_t count) except -1
     cdef uint64_t tag_at(self, uint64_t at) noexcept
     cdef uint64_t position_of(self, uint64_t tag) noexcept
     cdef Unacked* find(self, uint64_t tag) noexcept
     cdef Unacked* open_at(self, uint64_t at) noexcept
     cdef void settle(self, Unacked* entry) noexcept
+    cdef void settle_run(self, uint64_t at, size_t count) noexcept
     cdef void give_back(self) noexcept
+
+    @cython.final
+    cdef inline int reserve(self, size_t more) except -1:
+        """Makes room for `more` entries. Raises MemoryError and changes nothing."""
+        if self.end - self.first + more > self.capacity:
+            return self.make_room(more)
+        return 0
+
+    @cython.final
+    cdef inline Unacked* put(self) noexcept:
+        """The entry of tag `next`, which rises, where there is room; the caller fills it."""
+        cdef Unacked* entry = &self.entries[self.end & self.mask]
+        if not self.is_dense:
+            self.tags[self.end & self.mask] = self.next
+        self.end += 1
+        self.next += 1
+        self.count += 1
+        return entry

@@ -38,34 +38,29 @@ cdef class Ledger:
     cdef Unacked* add(self) except NULL:
         """The entry of tag `next`, which rises; the caller fills it. Raises MemoryError and changes
         nothing."""
-        cdef Unacked* entry
-        if self.end - self.first >= self.capacity:
-            self.make_room()
-        entry = &self.entries[self.end & self.mask]
-        if not self.is_dense:
-            self.tags[self.end & self.mask] = self.next
-        self.end += 1
-        self.next += 1
-        self.count += 1
-        return entry
+        self.reserve(1)
+        return self.put()
 
-    cdef int skip_tag(self) except -1:
-        """A delivery that wants no ack uses up a tag all the same. Raises MemoryError and changes
+    cdef int skip_tags(self, uint64_t count) except -1:
+        """Deliveries that want no ack use up tags all the same. Raises MemoryError and changes
         nothing."""
         if self.is_dense and self.first != self.end:
             # Older entries are open: from now on each has its tag beside it.
             self.move(self.capacity, False)
-        self.next += 1
+        self.next += count
         return 0
 
     # -- room --------------------------------------------------------------------------------------
 
-    cdef int make_room(self) except -1:
+    cdef int make_room(self, size_t more) except -1:
         """The ring is full: takes settled entries out if they are half of it, or doubles it."""
         cdef size_t capacity = CAPACITY_LEAST
         if self.count * 2 > self.capacity:
-            return self.move(self.capacity * 2, self.is_dense)
-        while capacity < self.count * 2:
+            capacity = self.capacity * 2
+            while capacity < self.end - self.first + more:
+                capacity *= 2
+            return self.move(capacity, self.is_dense)
+        while capacity < self.count * 2 or capacity < self.count + more:
             capacity *= 2
         # An empty ring is as dense as ever.
         return self.move(capacity, self.count == 0)
@@ -178,3 +173,11 @@ cdef class Ledger:
             self.first += 1
         if not self.is_dense and self.tag_at(self.first) + (self.end - self.first) == self.next:
             self.is_dense = True
+
+    cdef void settle_run(self, uint64_t at, size_t count) noexcept:
+        """Closes the open entries at [at, at + count)."""
+        cdef size_t i
+        for i in range(count - 1):
+            self.entries[(at + i) & self.mask].consumer = NULL
+        self.count -= count - 1
+        self.settle(&self.entries[(at + count - 1) & self.mask])

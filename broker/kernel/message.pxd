@@ -35,6 +35,16 @@ cdef enum:
     WAS_DELIVERED = 32             # in the queue that it was moved or copied from
 
 
+# Property flags that make a message more than its route's: headers, reply-to, expiration, user-id.
+cdef enum:
+    SPECIAL_FLAGS = (1 << 13) | (1 << 9) | (1 << 8) | (1 << 4)
+
+
+# Messages that go one way together, at most; their views lie on the stack.
+cdef enum:
+    RUN_MAX = 32
+
+
 # Where a stored message lies and what settling it needs.
 cdef struct Place:
     uint32_t segment

@@ -46,6 +46,7 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef int deliver_unstored(self, Message* message, bint confirm) except -2
     cdef bint is_served(self) noexcept
     cdef bint serve_consumers(self) except -1
+    cdef bint deliver_run(self, Consumer consumer, uint32_t* count, uint64_t* size) except -1
     cdef int examine(self, MessageStore store, Message* message, Place* place) except -1
     cdef int note_turn(self, uint32_t count) except -1
     cdef int deliver_lean(self, Consumer consumer, Message* message, Place* place) except -1

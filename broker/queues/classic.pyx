@@ -21,7 +21,7 @@ from broker.kernel cimport clock
 from broker.kernel.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
 from broker.kernel.large_body cimport body_of
 from broker.kernel.message cimport (
-    BODY_IS_REFERENCE, EXPIRES, HAS_ORIGIN, Message, PERSISTENT, Place, WAS_DELIVERED,
+    BODY_IS_REFERENCE, EXPIRES, HAS_ORIGIN, Message, PERSISTENT, Place, RUN_MAX, WAS_DELIVERED,
 )
 from broker.kernel.recording cimport (
     EVENT_ACKED, EVENT_DELIVERED, EVENT_DELIVERED_NO_ACK, EVENT_GOT, EVENT_GOT_NO_ACK, EVENT_PURGED,
@@ -161,6 +161,31 @@ cdef class ClassicQueue(DeclaredQueue):
             if message.flags & PERSISTENT:
                 return NEEDS_SYNC
             self.backlog.transient += 1
+        return STORED
+
+    cdef bint takes_runs(self) noexcept:
+        return (self.features == 0 and self.observer is None and not self.confirms.holds
+                and not self.deleted)
+
+    cdef int publish_run(self, Message* messages, uint32_t count, bint confirm) except -1:
+        cdef MessageStore store = self.store
+        cdef uint64_t before
+        if store is None:
+            store = self.open_store()
+        if clock.now_ms > self.backlog.noted_at:
+            self.note_held(clock.now_ms)
+        before = store.total_bytes
+        store.append_run(messages, count)
+        self.counts.published += count
+        self.counts.bytes_in += store.total_bytes - before
+        if confirm:
+            self.counts.confirmed += count
+        if not self.pending and (self.consumers.all is not None or self.getters is not None):
+            self.turn.touch_queue(self)
+        if self.durable:
+            if messages[0].flags & PERSISTENT:
+                return NEEDS_SYNC
+            self.backlog.transient += count
         return STORED
 
     cdef bint is_full(self, Message* message) noexcept:
@@ -333,6 +358,7 @@ cdef class ClassicQueue(DeclaredQueue):
         cdef uint32_t alike = 0      # first deliveries in a row that were published at once
         cdef bint is_more = False
         cdef bint is_blocked = False
+        cdef bint in_runs = self.takes_runs() and len(consumers.all) == 1
         cdef int found
         if self.drain_to:
             # What is ready is being purged.
@@ -346,6 +372,8 @@ cdef class ClassicQueue(DeclaredQueue):
             if consumer is None:
                 is_blocked = True
                 break
+            if in_runs and self.deliver_run(consumer, &count, &size):
+                continue
             found = store.peek(&message, &place)
             if found != FOUND:
                 break
@@ -393,6 +421,40 @@ cdef class ClassicQueue(DeclaredQueue):
             consumers.note_capacity(count > 0, is_blocked)
         self.note_turn(count)
         return is_more
+
+    cdef bint deliver_run(self, Consumer consumer, uint32_t* count, uint64_t* size) except -1:
+        """Delivers the next messages together, as far as nothing has to be looked at. Adds how many
+        those were, and the bytes of their bodies; False if there were none."""
+        cdef MessageStore store = self.store
+        cdef DeliveryCounters deliveries = self.deliveries
+        cdef Message[RUN_MAX] messages
+        cdef Place[RUN_MAX] places
+        cdef uint32_t most = min(TURN_MESSAGES - count[0], <uint32_t> RUN_MAX)
+        cdef uint32_t taken = store.peek_run(messages, places, most)
+        cdef uint32_t since = 0
+        cdef uint64_t octets = 0
+        cdef uint32_t i
+        if taken:
+            taken = consumer.channel.deliver_run(consumer, messages, places, taken)
+        if taken == 0:
+            return False
+        for i in range(taken):
+            octets += places[i].body_length
+        if self.is_timed:
+            for i in range(1, taken + 1):
+                if i == taken or messages[i].timestamp != messages[since].timestamp:
+                    self.note_latency(messages[since].timestamp, i - since)
+                    since = i
+        store.advance_run(places, taken, octets)
+        count[0] += taken
+        size[0] += octets
+        if consumer.no_ack:
+            deliveries.delivered_no_ack += taken
+            deliveries.no_ack_bytes += octets
+            store.settle_run(places, taken)
+        else:
+            deliveries.delivered += taken
+        return True
 
     cdef int examine(self, MessageStore store, Message* message, Place* place) except -1:
         """The message at the head: FOUND if it can be delivered; WAIT if it has to be read first,
@@ -572,6 +634,16 @@ cdef class ClassicQueue(DeclaredQueue):
         self.deliveries.rejected += 1
         self.deliveries.rejected_bytes += place.body_length
         return self.drop(NULL, place, DEAD_REJECTED)
+
+    cdef int ack_run(self, Place* places, uint32_t count) except -1:
+        cdef uint32_t i
+        if clock.now_ms > self.backlog.noted_at:
+            self.note_held(clock.now_ms)
+        self.store.settle_run(places, count)
+        self.deliveries.acked += count
+        for i in range(count):
+            self.deliveries.acked_bytes += places[i].body_length
+        return 0
 
     cdef int requeue(self, Place* place) except -1:
         if place.segment == 0:

@@ -10,6 +10,7 @@ from broker.wire.confirms cimport Confirms
 from broker.wire.deliveries cimport Deliveries
 from broker.wire.fan_out cimport FanOut
 from broker.wire.output cimport Output, OutputOwner
+from broker.wire.publish_run cimport Run
 from broker.wire.replies cimport Replies
 from broker.wire.route_memo cimport RouteMemo
 from broker.wire.upload cimport Upload
@@ -82,6 +83,8 @@ cdef class Channel(contracts.Channel):
     cdef int put_aside(self, Message* message, bint mandatory) except -1
     cdef int route(self, Message* message, const uint8_t* method, uint32_t length,
                    bint mandatory) except -1
+    cdef uint64_t run_below(self, const uint8_t* method, uint32_t length) noexcept
+    cdef int route_run(self, Run* run) except -1
     cdef tuple look_up(self, Message* message, const uint8_t* method, uint32_t length)
     cdef object inspect(self, Message* message, Exchange exchange, tuple targets, bint mandatory)
     cdef int put_off(self, Message* message, Exchange exchange, found, bint mandatory) except -1

@@ -15,8 +15,11 @@ from broker.kernel.buffer cimport Buffer, load16, store16, store32, store64
 from broker.kernel.contracts cimport Consumer, Exchange, HELD, Queue, REJECTED, Topology
 from broker.kernel.large_body cimport body_of, copy_of, LargeBody, set_body
 from broker.kernel.ledger cimport Unacked
-from broker.kernel.message cimport BODY_IS_REFERENCE, Message, Place, set_parts
+from broker.kernel.message cimport (
+    BODY_IS_REFERENCE, Message, Place, SPECIAL_FLAGS, set_parts,
+)
 from broker.kernel.recording import NOT_RECORDING
+from broker.kernel.short_copy cimport short_copy
 from broker.schema.errors import FrameError, NotImplementedYet, PreconditionFailed
 from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
@@ -24,10 +27,11 @@ from broker.wire.ack_timeouts import AckTimeouts
 from broker.wire.confirms cimport Confirms
 from broker.wire.deliveries cimport Deliveries, SETTLE_REQUEUE, SETTLED_AT_ONCE
 from broker.wire.fan_out cimport FanOut, QUEUES_AT_ONCE
-from broker.wire.output cimport Output, OutputOwner, put_body
+from broker.wire.output cimport OUT_FULL, Output, OutputOwner, put_body
+from broker.wire.publish_run cimport Run
 from broker.wire.replies cimport Replies
 from broker.wire.route_memo cimport RouteMemo
-from broker.wire.sizes cimport count_size
+from broker.wire.sizes cimport count_size, count_sizes
 from broker.wire.upload cimport Upload
 
 cdef extern from "<string.h>" nogil:
@@ -40,9 +44,8 @@ cdef enum:
     QUEUES_WEIGHED = 16          # a message to so many looks at the time
     SETTLED_IN_TURN = 1024       # deliveries that a method settles at once; more are long work
     TRACED_BODY = 64 << 10       # as `broker.settings.bounds.TRACED_BODY_MAX`
-    # Property flags that make a publish a case for `inspect`: headers, reply-to, expiration,
-    # user-id.
-    SPECIAL_FLAGS = (1 << 13) | (1 << 9) | (1 << 8) | (1 << 4)
+    RUN_BODY = 16 << 10          # bodies of a run are shorter
+    START_MAX = 11 + 256         # of a basic.deliver up to the consumer's tag
 
 
 cdef bint is_special(Message* message) noexcept:
@@ -108,6 +111,51 @@ cdef int write_content(Output output, uint16_t number, Message* message) except 
     p = put_body(p, number, message.body, left, output.frame_max - 8)
     out.length = p - out.data
     return 0
+
+
+cdef inline size_t delivery_size(const Message* message) noexcept nogil:
+    """Bytes of a delivery with one body frame at most, behind the consumer's tag."""
+    return (<size_t> 9 + 1 + message.exchange_length + 1 + message.routing_key_length + 1
+            + 20 + message.properties_length
+            + (message.body_length + 8 if message.body_length else 0))
+
+
+cdef inline uint8_t* put_delivery(uint8_t* p, const uint8_t* start, uint32_t start_length,
+                                  uint64_t tag, const Message* message) noexcept nogil:
+    """A basic.deliver for the first time, with its content in one body frame at most. `start`: its
+    first bytes, up to the consumer's tag. Returns what follows it."""
+    short_copy(p, start, start_length)
+    store32(p + 3, start_length - 7 + 9 + 1 + message.exchange_length
+            + 1 + message.routing_key_length)
+    p += start_length
+    store64(p, tag)
+    p[8] = 0
+    p[9] = message.exchange_length
+    short_copy(p + 10, message.exchange, message.exchange_length)
+    p += 10 + message.exchange_length
+    p[0] = message.routing_key_length
+    short_copy(p + 1, message.routing_key, message.routing_key_length)
+    p += 1 + message.routing_key_length
+    p[0] = FRAME_END
+    p[1] = 2
+    p[2] = start[1]
+    p[3] = start[2]
+    store32(p + 4, 12 + message.properties_length)
+    store32(p + 8, 60 << 16)
+    store64(p + 12, message.body_length)
+    short_copy(p + 20, message.properties, message.properties_length)
+    p += 20 + message.properties_length
+    p[0] = FRAME_END
+    if not message.body_length:
+        return p + 1
+    p[1] = 3
+    p[2] = start[1]
+    p[3] = start[2]
+    store32(p + 4, message.body_length)
+    short_copy(p + 8, message.body, message.body_length)
+    p += 8 + message.body_length
+    p[0] = FRAME_END
+    return p + 1
 
 
 cdef class ChannelHost(OutputOwner):
@@ -378,6 +426,44 @@ cdef class Channel(contracts.Channel):
             self.confirms.publish(held, result)
         return result
 
+    cdef uint64_t run_below(self, const uint8_t* method, uint32_t length) noexcept:
+        """Whether publishes that name what `method` names, and whose properties are no case for
+        `inspect`, may be routed together: those with bodies shorter than this."""
+        cdef tuple targets = self.memo.targets
+        cdef uint64_t below = min(<uint64_t> RUN_BODY, self.upload.size_max + 1)
+        cdef Py_ssize_t i
+        if (targets is None or not self.memo.is_known(self.topology.version, method, length)
+                or self.transaction is not None or self.recorder.on or self.traced
+                or PyTuple_GET_SIZE(targets) == 0
+                or PyTuple_GET_SIZE(targets) >= QUEUES_WEIGHED):
+            return 0
+        for i in range(PyTuple_GET_SIZE(targets)):
+            if not (<Queue> PyTuple_GET_ITEM(targets, i)).takes_runs():
+                return 0
+        return below if PyTuple_GET_SIZE(targets) == 1 else min(below, self.share_from)
+
+    cdef int route_run(self, Run* run) except -1:
+        """`content` and `route` for messages that `run_below` allows."""
+        cdef Exchange exchange = self.memo.exchange
+        cdef tuple targets = self.memo.targets
+        cdef bint confirm = self.confirms is not None
+        cdef int result = 0
+        cdef Py_ssize_t i
+        self.published += run.count
+        self.published_bytes += run.body_bytes
+        count_sizes(run.messages, run.count)
+        exchange.publish_in += run.count
+        exchange.bytes_in += run.body_bytes
+        self.memo.count += run.count
+        for i in range(PyTuple_GET_SIZE(targets)):
+            result |= (<Queue> PyTuple_GET_ITEM(targets, i)).publish_run(
+                run.messages, run.count, confirm)
+        exchange.publish_out += run.count
+        exchange.bytes_out += run.body_bytes
+        if confirm:
+            self.confirms.publish_run(run.count, result)
+        return 0
+
     cdef tuple look_up(self, Message* message, const uint8_t* method, uint32_t length):
         """The last publish named another exchange or routing key, or something has changed since:
         asks the connection for the route. A wide one is not remembered here, because each channel
@@ -583,6 +669,42 @@ cdef class Channel(contracts.Channel):
         if self.traced:
             self.trace_delivery(consumer, message, place.redelivered)
         return output.touch()
+
+    cdef int deliver_run(self, Consumer consumer, Message* messages, Place* places,
+                         uint32_t count) except -1:
+        cdef Output output = self.output
+        cdef Buffer out = output.out
+        cdef uint8_t[START_MAX] start
+        cdef uint32_t start_length = 11 + <uint32_t> len(consumer.wire_tag)
+        cdef size_t size = 0
+        cdef uint64_t body_bytes = 0
+        cdef uint64_t tag
+        cdef uint32_t i
+        cdef uint8_t* p
+        if self.traced:
+            return 0
+        count = self.deliveries.room_for(consumer, count)
+        for i in range(count):
+            if out.length + size > OUT_FULL or messages[i].body_length > output.frame_max - 8:
+                count = i
+                break
+            size += start_length + delivery_size(&messages[i])
+            body_bytes += messages[i].body_length
+        if count == 0:
+            return 0
+        # Memory first: where there is none, nothing was delivered.
+        p = out.room(size)
+        tag = self.deliveries.enter_run(consumer, places, count, body_bytes)
+        start[0] = 1
+        store16(start + 1, self.number)
+        store16(start + 7, 60)
+        store16(start + 9, 60)
+        memcpy(start + 11, <char*> consumer.wire_tag, start_length - 11)
+        for i in range(count):
+            p = put_delivery(p, start, start_length, tag + i, &messages[i])
+        out.length += size
+        output.touch()
+        return count
 
     cdef int trace_delivery(self, Consumer consumer, Message* message, bint redelivered) except -1:
         self.connection.trace_delivery(

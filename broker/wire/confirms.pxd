@@ -23,6 +23,7 @@ cdef class Confirms(Confirmer):
     cdef readonly uint64_t nacked
 
     cdef int publish(self, int held, int answer) except -1
+    cdef int publish_run(self, uint32_t count, int answer) except -1
     cdef int hold(self, int held, bint waits, bint rejected) except -1
     cdef int nack(self) except -1
     cdef uint64_t take_nacked(self, uint64_t last) except? 0

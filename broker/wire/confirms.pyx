@@ -3,7 +3,7 @@
 
 from collections import deque
 
-from libc.stdint cimport uint16_t, uint64_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from broker.kernel.contracts cimport Confirmer, NEEDS_SYNC, REJECTED
 from broker.store.commit.persister cimport Persister
@@ -52,6 +52,17 @@ cdef class Confirms(Confirmer):
             return 0
         self.settled = self.sequence
         return self.output.touch_confirm(self)
+
+    cdef int publish_run(self, uint32_t count, int answer) except -1:
+        """As many messages were given to their queues, which answered STORED or NEEDS_SYNC."""
+        cdef uint32_t _each
+        if self.held is not None:
+            for _each in range(count):
+                self.publish(0, answer)
+            return 0
+        # What holds for the last one holds for those before it.
+        self.sequence += count - 1
+        return self.publish(0, answer)
 
     cdef int hold(self, int held, bint waits, bint rejected) except -1:
         """The publish at hand, or one before it, is confirmed by its consumers: from here on

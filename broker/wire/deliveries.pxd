@@ -60,7 +60,9 @@ cdef class Deliveries:
     cdef bint make_wait(self, Consumer consumer) noexcept
     cdef int deliver_before_requeue(self, uint64_t first, uint64_t last) except -1
     cdef int settle_up_to(self, uint64_t last, int how) except -1
+    cdef uint32_t ack_run(self, uint64_t at, uint64_t end) except? 0
     cdef int settle_entry(self, Unacked* entry, int how) except -1
+    cdef int give_room(self, uint32_t count) except -1
     cdef int touch_queues(self) except -1
 
     @cython.final
@@ -77,13 +79,56 @@ cdef class Deliveries:
         return self.ledger.count < self.max_unacked
 
     @cython.final
+    cdef inline uint32_t room_for(self, Consumer consumer, uint32_t most) noexcept:
+        """How many deliveries the limits allow to the consumer, at most `most`."""
+        if not self.has_room(consumer):
+            return 0
+        if consumer.no_ack:
+            return most
+        if self.global_prefetch_count:
+            most = min(most, self.global_prefetch_count - self.consumer_unacked)
+        if consumer.prefetch_count:
+            most = min(most, consumer.prefetch_count - consumer.unacked)
+        return <uint32_t> min(<uint64_t> most, self.max_unacked - self.ledger.count)
+
+    @cython.final
+    cdef inline uint64_t enter_run(self, Consumer consumer, const Place* places, uint32_t count,
+                                   uint64_t size) except 0:
+        """`enter` for several deliveries, the first to anyone, of `size` bytes together. Returns
+        the first tag. Raises MemoryError and changes nothing."""
+        cdef uint64_t tag = self.ledger.next
+        cdef Unacked* entry
+        cdef uint32_t i
+        if consumer.no_ack:
+            self.ledger.skip_tags(count)
+            self.delivered_no_ack += count
+            self.delivered_no_ack_bytes += size
+            if consumer.queue.durable:
+                self.replies.note_ack()
+        else:
+            self.ledger.reserve(count)
+            for i in range(count):
+                entry = self.ledger.put()
+                entry.consumer = <void*> consumer
+                entry.segment = places[i].segment
+                entry.position = places[i].position
+                entry.length = places[i].length
+                entry.word = places[i].body_length << 1
+            consumer.unacked += count
+            self.consumer_unacked += count
+            self.delivered += count
+            self.delivered_bytes += size
+        consumer.delivered += count
+        return tag
+
+    @cython.final
     cdef inline uint64_t enter(self, Consumer consumer, Place* place, uint32_t length) except 0:
         """Counts a delivery with a body of this length, and enters it in the ledger where it wants
         an ack. Returns its tag. Raises MemoryError and changes nothing."""
         cdef uint64_t tag = self.ledger.next
         cdef Unacked* entry
         if consumer.no_ack:
-            self.ledger.skip_tag()
+            self.ledger.skip_tags(1)
             self.delivered_no_ack += 1
             self.delivered_no_ack_bytes += length
             if consumer.queue.durable:

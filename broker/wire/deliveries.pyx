@@ -7,7 +7,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from broker.kernel.contracts cimport Consumer, Queue
 from broker.kernel.ledger cimport Ledger, Unacked
-from broker.kernel.message cimport Place
+from broker.kernel.message cimport Place, RUN_MAX
 from broker.wire.output cimport Output
 from broker.wire.replies cimport Replies
 
@@ -150,7 +150,7 @@ cdef class Deliveries:
             self.redelivered += 1
             self.redelivered_bytes += <uint32_t> place[4]
         if consumer.no_ack:
-            self.ledger.skip_tag()
+            self.ledger.skip_tags(1)
             self.got_no_ack += 1
             self.got_no_ack_bytes += <uint32_t> place[4]
             return tag
@@ -193,7 +193,13 @@ cdef class Deliveries:
         cdef Unacked* entry
         cdef uint64_t at = ledger.first
         cdef uint64_t end = ledger.position_of(last + 1)
+        cdef uint32_t count
         while at < end:
+            if how == SETTLE_ACK:
+                count = self.ack_run(at, end)
+                if count:
+                    at += count
+                    continue
             entry = ledger.open_at(at)
             at += 1
             if entry != NULL:
@@ -203,6 +209,58 @@ cdef class Deliveries:
                     moves = ledger.moves
                     at = ledger.first
                     end = ledger.position_of(last + 1)
+        return 0
+
+    cdef uint32_t ack_run(self, uint64_t at, uint64_t end) except? 0:
+        """Acks the deliveries at [at, end), as many of them as one consumer got from one segment of
+        a queue that takes runs. Returns how many; 0: `settle_entry` settles them."""
+        cdef Ledger ledger = self.ledger
+        cdef Place[RUN_MAX] places
+        cdef Unacked* entry = ledger.open_at(at)
+        cdef Unacked* first = entry
+        cdef Consumer consumer
+        cdef uint32_t count = 0
+        cdef uint64_t size = 0
+        if entry == NULL or entry.segment == 0:
+            return 0
+        consumer = <Consumer> entry.consumer
+        if not consumer.queue.takes_runs():
+            return 0
+        while entry.consumer == first.consumer and entry.segment == first.segment:
+            places[count].segment = entry.segment
+            places[count].position = entry.position
+            places[count].length = entry.length
+            places[count].redelivered = entry.word & 1
+            places[count].body_length = entry.word >> 1
+            size += entry.word >> 1
+            count += 1
+            if count == RUN_MAX or at + count == end:
+                break
+            entry = &ledger.entries[(at + count) & ledger.mask]
+        consumer.queue.ack_run(places, count)
+        ledger.settle_run(at, count)
+        consumer.unacked -= count
+        if len(consumer.wire_tag) > 1:
+            self.give_room(count)
+        if ledger.count < self.max_unacked <= ledger.count + count:
+            self.touch_queues()
+        if consumer.queue.durable:
+            self.replies.note_ack()
+        self.acked += count
+        self.acked_bytes += size
+        consumer.acked += count
+        if consumer.active:
+            consumer.queue.touch()
+        if self.lingering is not None and consumer.unacked == 0:
+            self.lingering.discard(consumer)
+        return count
+
+    cdef int give_room(self, uint32_t count) except -1:
+        """Deliveries of consumers are settled: those that wait for room are touched, once."""
+        self.consumer_unacked -= count
+        if (self.consumer_unacked < self.global_prefetch_count <= self.consumer_unacked + count
+                and self.shared.waiting):
+            self.output.turn.touch_share(self.shared)
         return 0
 
     cdef int settle_entry(self, Unacked* entry, int how) except -1:
@@ -217,11 +275,7 @@ cdef class Deliveries:
         self.ledger.settle(entry)
         consumer.unacked -= 1
         if len(consumer.wire_tag) > 1:
-            self.consumer_unacked -= 1
-            if self.consumer_unacked + 1 == self.global_prefetch_count:
-                # Told once, however many deliveries are settled.
-                if self.shared.waiting:
-                    self.output.turn.touch_share(self.shared)
+            self.give_room(1)
         if self.ledger.count + 1 == self.max_unacked:
             self.touch_queues()
         if how == SETTLE_REQUEUE:

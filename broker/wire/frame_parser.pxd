@@ -56,6 +56,7 @@ cdef class FrameParser(ChannelHost):
     cdef int take_waiting(self) except -1
     cdef int holds_back(self, const uint8_t* frame, size_t length) except -1
     cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1
+    cdef size_t publishes(self, const uint8_t* frame, size_t length, uint32_t size) except? 0
     cdef int frame(self, const uint8_t* frame, uint32_t size) except -1
     cdef int method(self, uint16_t number, const uint8_t* payload, uint32_t size) except -1
     cdef int count_asked(self, uint64_t more) except -1

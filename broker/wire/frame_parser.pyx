@@ -24,6 +24,7 @@ from broker.wire.deliveries cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
 from broker.wire.argument_lists import decode_arguments
 from broker.wire.methods import BY_INDEX, CLASSES, method_frame
 from broker.wire.output cimport Output
+from broker.wire.publish_run cimport Run, gather
 from broker.wire.upload cimport EXPECT_HEADER, EXPECT_METHOD
 from broker.wire.uses cimport (
     CHANNEL_USES, USE_RECV_CNT, USE_RECV_OCT, USE_SEND_CNT, USE_SEND_OCT, add_use,
@@ -373,6 +374,7 @@ cdef class FrameParser(ChannelHost):
     cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1:
         """Carries out every whole frame. Returns how many bytes those were."""
         cdef size_t at = 0
+        cdef size_t taken
         cdef uint32_t size
         cdef const uint8_t* frame
         if self.phase == AWAIT_HEADER:
@@ -389,6 +391,11 @@ cdef class FrameParser(ChannelHost):
                 while length - at >= 8 and self.phase != CLOSED and not (
                         self.holding and self.holds_back(data + at, length - at)):
                     size = load32(data + at + 3)
+                    if data[at] == 1 and load32(data + at + 7) == METHOD_PUBLISH:
+                        taken = self.publishes(data + at, length - at, size)
+                        if taken:
+                            at += taken
+                            continue
                     if size > self.output.frame_max:
                         self.check_size(data[at], size)
                     if length - at < <size_t> size + 8:
@@ -412,6 +419,33 @@ cdef class FrameParser(ChannelHost):
         if self.phase == CLOSED:
             return length
         return at
+
+    cdef size_t publishes(self, const uint8_t* frame, size_t length, uint32_t size) except? 0:
+        """Carries out the publishes that follow each other from a basic.publish of this size on, as
+        far as they go together. Returns how many bytes those were; 0: `frame` takes them."""
+        cdef Run run
+        cdef Channel channel
+        if (self.phase != RUNNING or self.holding or size > self.output.frame_max
+                or length < <size_t> size + 8 or frame[7 + size] != FRAME_END):
+            return 0
+        run.channel = load16(frame + 1)
+        channel = self.channel_at(run.channel)
+        if channel is None or channel.closing or channel.upload.expect != EXPECT_METHOD:
+            return 0
+        run.frame_max = self.output.frame_max
+        run.below = channel.run_below(frame + 13, size - 6)
+        if run.below == 0:
+            return 0
+        gather(&run, frame, length)
+        if run.count == 0:
+            return 0
+        self.keep()
+        self.current_channel = run.channel
+        self.current_method = METHOD_PUBLISH
+        self.recv_cnt += run.frames
+        self.turn.frames += run.frames
+        channel.route_run(&run)
+        return run.length
 
     cdef int frame(self, const uint8_t* frame, uint32_t size) except -1:
         cdef uint8_t kind = frame[0]

@@ -4,6 +4,8 @@ RabbitMQ's metric `message_size_bytes`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from broker.kernel.message cimport Message
+
 cdef enum:
     BUCKETS = 9                  # the last one is without a bound
 
@@ -25,6 +27,13 @@ cdef void count_size(uint32_t length) noexcept nogil:
         bucket += 1
     counts[bucket] += 1
     total += length
+
+
+cdef void count_sizes(const Message* messages, uint32_t count) noexcept nogil:
+    """Counts several messages."""
+    cdef uint32_t i
+    for i in range(count):
+        count_size(messages[i].body_length)
 
 
 def message_sizes() -> tuple:

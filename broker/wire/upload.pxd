@@ -13,6 +13,9 @@ cdef enum:
     EXPECT_BODY = 2
 
 
+cdef int plain_delivery_mode(const uint8_t* p, uint32_t length) noexcept nogil
+
+
 cdef class Upload:
     cdef int expect
     cdef uint64_t size_max               # of a body

@@ -19,19 +19,51 @@ from broker.schema.errors import FrameError, PreconditionFailed, UnexpectedFrame
 from broker.store.commit.content_file cimport ContentFile
 
 
-cdef int walk_properties(const uint8_t* p, uint32_t length, uint8_t* delivery_mode) except -1:
-    """Checks that the property list fills its bytes and its headers can be decoded, and finds the
+cdef extern from *:
+    int __builtin_clz(unsigned int value) nogil
+
+
+cdef int plain_delivery_mode(const uint8_t* p, uint32_t length) noexcept nogil:
+    """The delivery mode of a property list without headers; -1 if it has some, or is malformed."""
+    cdef uint32_t at = 2
+    cdef uint32_t size, left
+    cdef int bit
+    cdef int mode = 1
+    if length < 2:
+        return -1
+    left = load16(p)
+    if left & (1 << 13 | 3):
+        return -1
+    while left:
+        bit = 31 - __builtin_clz(left)
+        left &= ~(<uint32_t> 1 << bit)
+        if at >= length:
+            return -1
+        if bit == 12 or bit == 11:
+            size = 1
+            if bit == 12:
+                mode = p[at]
+        elif bit == 6:
+            size = 8
+        else:
+            size = 1 + <uint32_t> p[at]
+        if size > length - at:
+            return -1
+        at += size
+    return mode if at == length else -1
+
+
+cdef int walk_properties(const uint8_t* p, uint32_t length) except -1:
+    """Checks that the property list fills its bytes and its headers can be decoded. Returns the
     delivery mode. Raises FrameError (501)."""
     cdef uint32_t at = 2
     cdef uint32_t size
     cdef int bit
     cdef uint16_t flags
-    delivery_mode[0] = 1
+    cdef int delivery_mode = 1
     if length < 2:
         raise FrameError("cannot decode: a content header without property flags")
     flags = load16(p)
-    if flags == 0 and length == 2:
-        return 0
     if flags & 3:
         raise FrameError("cannot decode: unknown property flags")
     for bit in range(15, 1, -1):
@@ -54,11 +86,11 @@ cdef int walk_properties(const uint8_t* p, uint32_t length, uint8_t* delivery_mo
         if size > length - at:
             raise FrameError("cannot decode: the properties end too early")
         if bit == 12:
-            delivery_mode[0] = p[at]
+            delivery_mode = p[at]
         at += size
     if at != length:
         raise FrameError(f"cannot decode: {length - at} bytes follow the properties")
-    return 0
+    return delivery_mode
 
 
 cdef class Upload:
@@ -158,14 +190,16 @@ cdef class Upload:
         """Fills in the message, which is whole. Returns whether it is mandatory. Raises FrameError
         for properties that cannot be decoded."""
         cdef const uint8_t* p
-        cdef uint8_t delivery_mode
+        cdef int delivery_mode
         self.expect = EXPECT_METHOD
         if self.is_kept:
             self.method = self.kept.data
             self.properties = self.kept.data + self.method_length
             if self.body_kept and self.file is None:
                 self.body = self.kept.data + self.method_length + self.properties_length
-        walk_properties(self.properties, self.properties_length, &delivery_mode)
+        delivery_mode = plain_delivery_mode(self.properties, self.properties_length)
+        if delivery_mode < 0:
+            delivery_mode = walk_properties(self.properties, self.properties_length)
         p = self.method
         message.exchange_length = p[0]
         message.exchange = p + 1

@@ -3,6 +3,7 @@ from libc.string cimport memcpy
 
 from broker.kernel.checksum cimport crc32c_of, place_seed
 from broker.kernel.message cimport BODY_IS_REFERENCE, HAS_ORIGIN, Message, Origin
+from broker.kernel.short_copy cimport short_copy
 from broker.store.files.body_record cimport REFERENCE_BYTES
 
 # docs/formats/queue-segment.md is the essay to these numbers.
@@ -60,22 +61,22 @@ cdef packed struct Summary:
     uint32_t references
 
 
-cdef inline uint32_t embedded_bytes(Message* message) noexcept nogil:
+cdef inline uint32_t embedded_bytes(const Message* message) noexcept nogil:
     return REFERENCE_BYTES if message.flags & BODY_IS_REFERENCE else message.body_length
 
 
-cdef inline uint32_t record_bytes(Message* message) noexcept nogil:
+cdef inline uint32_t record_bytes(const Message* message) noexcept nogil:
     return (<uint32_t> RECORD_FIXED + message.exchange_length + message.routing_key_length
             + message.properties_length + embedded_bytes(message)
             + (ORIGIN_BYTES if message.flags & HAS_ORIGIN else 0))
 
 
-cdef inline void record_put(uint8_t* place, Message* message) noexcept nogil:
+cdef inline void record_put(uint8_t* place, const Message* message) noexcept nogil:
     """Writes one record without its check, which the writing thread adds."""
     record_put_behind(place, message, NULL, 0)
 
 
-cdef inline void record_put_behind(uint8_t* place, Message* message, const uint8_t* first,
+cdef inline void record_put_behind(uint8_t* place, const Message* message, const uint8_t* first,
                                    uint32_t first_length) noexcept nogil:
     """As `record_put`, with bytes in front of the properties."""
     cdef RecordHead* head = <RecordHead*> place
@@ -91,20 +92,16 @@ cdef inline void record_put_behind(uint8_t* place, Message* message, const uint8
     if message.flags & HAS_ORIGIN:
         (<Origin*> p)[0] = message.origin
         p += ORIGIN_BYTES
-    # The default exchange's name and many a body are empty, and a call that copies nothing costs
-    # as much as one that copies a few bytes.
-    if message.exchange_length:
-        memcpy(p, message.exchange, message.exchange_length)
-        p += message.exchange_length
-    memcpy(p, message.routing_key, message.routing_key_length)
+    short_copy(p, message.exchange, message.exchange_length)
+    p += message.exchange_length
+    short_copy(p, message.routing_key, message.routing_key_length)
     p += message.routing_key_length
     if first_length:
         memcpy(p, first, first_length)
         p += first_length
-    memcpy(p, message.properties, message.properties_length)
+    short_copy(p, message.properties, message.properties_length)
     p += message.properties_length
-    if head.body_length:
-        memcpy(p, message.reference if message.flags & BODY_IS_REFERENCE else message.body,
+    short_copy(p, message.reference if message.flags & BODY_IS_REFERENCE else message.body,
                head.body_length)
 
 

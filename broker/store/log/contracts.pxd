@@ -38,7 +38,11 @@ cdef class MessageStore(Dirty):
     cdef uint32_t lent               # taken out of the middle by a transfer, and not settled
 
     cdef int append(self, Message* message) except -1
+    cdef int append_run(self, const Message* messages, uint32_t count) except -1
     cdef int peek(self, Message* message, Place* place) except -1
+    cdef uint32_t peek_run(self, Message* messages, Place* places, uint32_t most) noexcept
+    cdef int advance_run(self, const Place* places, uint32_t count, uint64_t size) except -1
+    cdef int settle_run(self, Place* places, uint32_t count) except -1
     cdef int resolve(self, Message* message, Place* place) except -1
     cdef int find_body(self, Message* message) except -1
     cdef int advance(self, Place* place) except -1

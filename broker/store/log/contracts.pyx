@@ -28,9 +28,27 @@ cdef class MessageStore(Dirty):
         """Stores one message at the end."""
         raise NotImplementedError
 
+    cdef int append_run(self, const Message* messages, uint32_t count) except -1:
+        """Stores several with bodies of their own."""
+        raise NotImplementedError
+
     cdef int peek(self, Message* message, Place* place) except -1:
         """Points at the next message to deliver. WAIT: the owner is touched when it can be had. The
         view ends with the next call."""
+        raise NotImplementedError
+
+    cdef uint32_t peek_run(self, Message* messages, Place* places, uint32_t most) noexcept:
+        """Points at the next messages, as many of `most` as are in memory and can be delivered now
+        for the first time; changes nothing. 0: `peek` has to look."""
+        return 0
+
+    cdef int advance_run(self, const Place* places, uint32_t count, uint64_t size) except -1:
+        """The first messages that `peek_run` showed are taken; their bodies have `size` bytes
+        together."""
+        raise NotImplementedError
+
+    cdef int settle_run(self, Place* places, uint32_t count) except -1:
+        """Forgets messages of one segment that were taken."""
         raise NotImplementedError
 
     cdef int resolve(self, Message* message, Place* place) except -1:

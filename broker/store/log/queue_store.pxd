@@ -18,6 +18,8 @@ cdef class QueueStore(MessageStore):
     cdef dict returns                # place -> how often it came back, where there is a limit
     cdef bint waiting_round          # a delivery waits for a watermark
 
+    cdef uint32_t fill(self, const Message* messages, uint32_t count) noexcept
+    cdef int note_run(self, Segment* segment, const Place* places, uint32_t count) except -1
     cdef int roll(self) except -1
     cdef int note(self, Segment* segment, uint32_t position, uint32_t word) except -1
     cdef int note_at(self, Segment* segment, uint32_t position, uint32_t word) except -1

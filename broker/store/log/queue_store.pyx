@@ -33,10 +33,14 @@ from broker.store.log.requeued cimport Requeued
 from broker.store.log.sealed cimport Sealed, punch_when
 from broker.store.log.segments cimport (
     Block, FROZEN, MIXED, QueueDirectory, Segment, Segments, WRITING, WRITTEN, push_entry,
+    push_settled,
 )
 from broker.store.log.shared_refs cimport SharedRefs, place_key
 
 from broker.store.log.segments import not_needed
+
+cdef enum:
+    RUN_BYTES = 64 << 10         # of records that are looked at together, but for the last one
 
 
 cdef class QueueStore(MessageStore):
@@ -91,6 +95,53 @@ cdef class QueueStore(MessageStore):
         if not self.dirty:
             self.persister.add(self)
         return 0
+
+    cdef int append_run(self, const Message* messages, uint32_t count) except -1:
+        cdef uint32_t done = self.fill(messages, count)
+        while done < count:
+            # There has to be a tail, a longer one, or another segment.
+            self.append(<Message*> &messages[done])
+            done += 1
+            done += self.fill(messages + done, count - done)
+        return 0
+
+    cdef uint32_t fill(self, const Message* messages, uint32_t count) noexcept:
+        """Stores the first of several messages, as many of them as the tail has room for. Returns
+        how many."""
+        cdef Segment* segment = self.segments.active
+        cdef Block* tail = self.segments.tail
+        cdef size_t room, at, length
+        cdef uint64_t size = 0
+        cdef uint32_t done = 0
+        if (not self.dirty or segment == NULL or tail == NULL
+                or segment.length >= self.persister.segment_size):
+            return 0
+        at = tail.length
+        room = min(tail.capacity, at + self.persister.segment_size - segment.length)
+        while done < count and at < TAIL_FULL:
+            length = record_bytes(&messages[done])
+            if at + length > room:
+                break
+            record_put(tail.data + at, &messages[done])
+            if tail.overhead != length - messages[done].body_length:
+                tail.overhead = (
+                    length - messages[done].body_length if tail.count + done == 0 else MIXED)
+            size += messages[done].body_length
+            at += length
+            done += 1
+        if done:
+            tail.flags |= messages[0].flags
+        tail.body_bytes += size
+        tail.count += done
+        segment.length += at - tail.length
+        segment.count += done
+        self.persister.tail_bytes += at - tail.length
+        tail.length = at
+        self.ready += done
+        self.ready_bytes += size
+        self.total += done
+        self.total_bytes += size
+        return done
 
     cdef int roll(self) except -1:
         """Seals the active segment and begins the next one."""
@@ -156,6 +207,42 @@ cdef class QueueStore(MessageStore):
             segments.cursor_skip = 0
         segments.cursor_position = position
         return self.view(segment, position, message, place, False)
+
+    cdef uint32_t peek_run(self, Message* messages, Place* places, uint32_t most) noexcept:
+        cdef Segments segments = self.segments
+        cdef Segment* segment = segments.cursor
+        cdef uint32_t position = segments.cursor_position
+        cdef Block* block
+        cdef uint8_t* record
+        cdef uint32_t end
+        cdef uint32_t found = 0
+        if (self.ready == 0 or self.requeued.count or self.refs.count or segment == NULL
+                or segments.cursor_skip < segment.skip_count
+                or position < segment.recovered_watermark):
+            return 0
+        block = segments.block_of(segment, position)
+        if block == NULL:
+            return 0
+        record = block.data + (position - block.start)
+        end = block.start + <uint32_t> block.length
+        if self.durable and block.state >= WRITING:
+            # As in `view`: what lies behind the watermark has to wait.
+            end = min(end, segment.watermark_flying if block.state == WRITING
+                      else segment.watermark_safe)
+        end = min(end, position + RUN_BYTES)
+        while found < most and position < end:
+            record_view(record, &messages[found])
+            if messages[found].flags & (BODY_IS_REFERENCE | WAS_DELIVERED):
+                break
+            places[found].segment = segment.number
+            places[found].position = position
+            places[found].length = (<RecordHead*> record).length + 4
+            places[found].body_length = messages[found].body_length
+            places[found].redelivered = 0
+            position += places[found].length
+            record += places[found].length
+            found += 1
+        return found
 
     cdef int read(self, Place* place, Message* message) except -1:
         cdef Segment* segment = self.segments.find(place.segment)
@@ -326,6 +413,19 @@ cdef class QueueStore(MessageStore):
             self.refs.take(place, segments)
         return 0
 
+    cdef int advance_run(self, const Place* places, uint32_t count, uint64_t size) except -1:
+        cdef Segments segments = self.segments
+        cdef Block* block = segments.first_block
+        segments.cursor_position = places[count - 1].position + places[count - 1].length
+        segments.cursor.passed += count
+        if block != NULL and block.state == WRITTEN:
+            if (block.segment != segments.cursor
+                    or segments.cursor_position >= block.start + block.length):
+                segments.free_block(block)
+        self.ready -= count
+        self.ready_bytes -= size
+        return 0
+
     cdef int pick(self, Place* place) except -1:
         """A message is taken by its place, wherever it stands."""
         self.ready -= 1
@@ -464,6 +564,55 @@ cdef class QueueStore(MessageStore):
             if segment.sealed and segment.settled_bytes >= segment.punch_at:
                 self.persister.background.attend(self)
         return 0
+
+    cdef int settle_run(self, Place* places, uint32_t count) except -1:
+        cdef Segments segments = self.segments
+        cdef Segment* segment = segments.find(places[0].segment)
+        cdef Block* tail = segments.tail
+        cdef uint32_t i
+        cdef uint32_t in_tail = 0
+        cdef uint64_t size = 0
+        cdef uint64_t length = 0
+        if segment == NULL:
+            return 0
+        if tail != NULL and segment != tail.segment:
+            tail = NULL
+        for i in range(count):
+            in_tail += tail != NULL and places[i].position >= tail.start
+            size += places[i].body_length
+            length += places[i].length
+        if self.returns is not None or self.refs.count or (in_tail and in_tail < count):
+            for i in range(count):
+                self.settle(&places[i])
+            return 0
+        # What may fail comes first: then nothing has changed.
+        if not in_tail:
+            self.note_run(segment, places, count)
+        elif self.durable and tail.settled + count < tail.count:
+            push_settled(&tail.pending, &tail.pending_count, &tail.pending_capacity, places, count)
+        self.total -= count
+        self.total_bytes -= size
+        segment.settled += count
+        segment.settled_bytes += length
+        if in_tail:
+            tail.settled += count
+            if tail.settled == tail.count:
+                segments.drop_tail()
+        elif segment.sealed and segment.settled == segment.count:
+            self.drop_segment(segment)
+        elif self.durable and segment.sealed and segment.settled_bytes >= segment.punch_at:
+            self.persister.background.attend(self)
+        return 0
+
+    cdef int note_run(self, Segment* segment, const Place* places, uint32_t count) except -1:
+        """These messages, and others of a segment that are not in the tail, will be settled."""
+        if not self.durable or segment.sealed and segment.settled + count == segment.count:
+            return 0
+        if not self.dirty:
+            self.persister.add(self)
+        push_settled(
+            &segment.pending, &segment.pending_count, &segment.pending_capacity, places, count)
+        return self.segments.list_pending(segment)
 
     cdef int requeue(self, Place* place) except -1:
         self.requeued.push(place)

@@ -1,6 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from broker.kernel.message cimport Place
 from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
 from broker.store.files.operation cimport File
@@ -78,6 +79,8 @@ cdef struct Block:
 
 cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uint32_t position,
                     uint32_t word) except -1
+cdef int push_settled(AckEntry** entries, uint32_t* count, uint32_t* capacity,
+                      const Place* places, uint32_t more) except -1
 
 
 @cython.final
@@ -132,6 +135,7 @@ cdef class Segments:
     cdef uint32_t written_end(self, Segment* segment, uint32_t position) noexcept
     cdef bint was_read(self, Block* block) noexcept
     cdef int note(self, Segment* segment, uint32_t position, uint32_t word) except -1
+    cdef int list_pending(self, Segment* segment) except -1
     cdef bint mark_exactly(self) except -1
     cdef int drop(self, Segment* segment, Dirty owner) except -1
     cdef int remove(self, Segment* segment, Dirty owner) except -1

@@ -19,6 +19,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport strdup
 
+from broker.kernel.message cimport Place
 from broker.store.commit.background cimport unlink_all
 from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
@@ -31,7 +32,8 @@ from broker.store.files.io_thread cimport (
     Round, STAGE_MAKE, STAGE_REMOVE, STAGE_WRITE, round_add, round_new,
 )
 from broker.store.files.record cimport (
-    ACK_BYTES, ACK_WATERMARK, ACKS_MAGIC, AckEntry, FORMAT_VERSION, HEADER_BYTES, SEGMENT_MAGIC,
+    ACK_BYTES, ACK_VALUE_MASK, ACK_WATERMARK, ACKS_MAGIC, AckEntry, FORMAT_VERSION, HEADER_BYTES,
+    SEGMENT_MAGIC,
 )
 
 cdef enum:
@@ -62,20 +64,42 @@ cdef void block_free(Block* block) noexcept:
     free(block)
 
 
+cdef int room_for_entries(AckEntry** entries, uint32_t* capacity, uint32_t wanted) except -1:
+    cdef AckEntry* grown
+    cdef uint32_t larger = capacity[0] * 2 if capacity[0] else 32
+    while larger < wanted:
+        larger *= 2
+    grown = <AckEntry*> realloc(entries[0], larger * sizeof(AckEntry))
+    if grown == NULL:
+        raise MemoryError("no memory for acks")
+    entries[0] = grown
+    capacity[0] = larger
+    return 0
+
+
 cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uint32_t position,
                     uint32_t word) except -1:
-    cdef AckEntry* grown
-    cdef uint32_t wanted
     if count[0] == capacity[0]:
-        wanted = capacity[0] * 2 if capacity[0] else 32
-        grown = <AckEntry*> realloc(entries[0], wanted * sizeof(AckEntry))
-        if grown == NULL:
-            raise MemoryError("no memory for acks")
-        entries[0] = grown
-        capacity[0] = wanted
+        room_for_entries(entries, capacity, count[0] + 1)
     entries[0][count[0]].position = position
     entries[0][count[0]].word = word
     count[0] += 1
+    return 0
+
+
+cdef int push_settled(AckEntry** entries, uint32_t* count, uint32_t* capacity,
+                      const Place* places, uint32_t more) except -1:
+    """An entry for each of these messages, that it is settled. Raises MemoryError and changes
+    nothing."""
+    cdef uint32_t i
+    cdef AckEntry* entry
+    if count[0] + more > capacity[0]:
+        room_for_entries(entries, capacity, count[0] + more)
+    entry = entries[0] + count[0]
+    for i in range(more):
+        entry[i].position = places[i].position
+        entry[i].word = places[i].length & ACK_VALUE_MASK
+    count[0] += more
     return 0
 
 
@@ -346,6 +370,10 @@ cdef class Segments:
         """An entry for the segment's acks file, written with the next round."""
         push_entry(&segment.pending, &segment.pending_count, &segment.pending_capacity,
                    position, word)
+        return self.list_pending(segment)
+
+    cdef int list_pending(self, Segment* segment) except -1:
+        """The next round writes the segment's entries."""
         if not segment.pending_listed:
             segment.pending_listed = True
             segment.next_pending = self.first_pending
