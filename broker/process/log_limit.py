@@ -70,6 +70,11 @@ class LimitedHandler(logging.Handler):
         for handler in self._handlers:
             handler.emit(record)  # the lock of this one is held, and none has filters
 
+    def take(self, record: logging.LogRecord) -> None:
+        """As `handle`, for a record that no filter has to pass."""
+        with self.lock:  # type: ignore[union-attr]  # it has one
+            self.emit(record)
+
     def tell(self) -> None:
         """Writes what was left out since the last time."""
         self.acquire()

@@ -31,6 +31,21 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
+_limited: LimitedHandler | None = None
+"""What writes, once it is configured."""
+
+
+def inform(log: logging.Logger, text: str, *args: object) -> None:
+    """As `log.info`, for lines that each client causes: without the ways of a record to handlers
+    that are not there."""
+    if not log.isEnabledFor(logging.INFO):
+        return
+    if _limited is None:
+        log.info(text, *args)
+    else:
+        _limited.take(Record(log.name, logging.INFO, "", 0, text, args, None))
+
+
 def configure(part: str, level: str, style: str, per_second: int = 0) -> None:
     """Send the root logger's records to standard error.
 
@@ -39,7 +54,8 @@ def configure(part: str, level: str, style: str, per_second: int = 0) -> None:
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JSONLines(part) if style == "json" else TextLines(part))
-    limited = LimitedHandler([handler, RECENT], per_second)
+    global _limited
+    limited = _limited = LimitedHandler([handler, RECENT], per_second)
     logging.setLogRecordFactory(Record)
     logging.basicConfig(level=level.upper(), handlers=[limited], force=True)
     logging.captureWarnings(True)

@@ -25,6 +25,7 @@ from broker.access import Access
 from broker.kernel import clock
 from broker.kernel.contracts import Topology
 from broker.kernel.turn import Turn
+from broker.process.logs import inform
 from broker.server.admission import Admission
 from broker.server.alarms import Alarms, reserve_of
 from broker.server.ciphertext import Ciphertext
@@ -325,7 +326,8 @@ class Broker(SignIn):
         self.stats.connection_opened(connection)
         if self.control.sessions:
             self.emit("connection.created", _facts(connection))
-        log.info(
+        inform(
+            log,
             "connection %s: user '%s' opened vhost '%s'",
             connection.name,
             connection.user,
@@ -340,7 +342,8 @@ class Broker(SignIn):
                 told(connection, clock.now())
             if self.control.sessions:
                 self.emit("connection.closed", _facts(connection))
-            log.info(
+            inform(
+                log,
                 "connection %s closed%s",
                 connection.name,
                 f": {connection.close_reason}" if connection.close_reason else "",

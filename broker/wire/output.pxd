@@ -70,6 +70,7 @@ cdef class Output(Task):
     cdef bint in_messages            # each write is a binary message of a WebSocket
     cdef readonly bint congested
     cdef bint closed
+    cdef int end_follows             # MSG_MORE once the writing side is about to end
     cdef public uint32_t frame_max   # as negotiated
     cdef readonly uint64_t send_oct
     cdef readonly uint64_t send_cnt

@@ -29,7 +29,7 @@ cdef extern from "<sys/socket.h>" nogil:
         size_t msg_iovlen
     ssize_t c_send "send"(int fd, const void* data, size_t length, int flags)
     ssize_t c_sendmsg "sendmsg"(int fd, const msghdr* message, int flags)
-    int MSG_DONTWAIT, MSG_NOSIGNAL
+    int MSG_DONTWAIT, MSG_MORE, MSG_NOSIGNAL
 
 
 cdef enum:
@@ -139,7 +139,8 @@ cdef class Output(Task):
             if head_length:
                 sent = self.send_message(head, head_length, frames)
             else:
-                sent = c_send(self.fd, frames.data, length, MSG_DONTWAIT | MSG_NOSIGNAL)
+                sent = c_send(
+                    self.fd, frames.data, length, MSG_DONTWAIT | MSG_NOSIGNAL | self.end_follows)
             if sent < 0:
                 sent = 0
             if <size_t> sent == head_length + length:
@@ -254,6 +255,8 @@ cdef class Output(Task):
             if rest:
                 self.transport.write(rest)
         else:
+            # One packet, and one wake of the client, for the last frames and the end.
+            self.end_follows = MSG_MORE
             self.work()
         self.closed = True
         try:
