@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker.features.interface import Feature
@@ -19,6 +20,11 @@ NAMES: tuple[str, ...] = (
     "tiers",
     "history",
 )
+
+
+def asked(features: Iterable[Feature], hook: str) -> list[Callable[..., None]]:
+    """What is to be called for a hook: of those features that override it."""
+    return [getattr(each, hook) for each in features if each.overrides(hook)]
 
 
 def build(host: Any) -> list[Feature]:

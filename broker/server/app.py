@@ -73,6 +73,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.broker")
 
+TOLD = ("connection_closed", "queue_deleted")
+"""Hooks of features that are called when a client leaves or asks for it."""
 EXIT_SYNC_FAILED = 74  # EX_IOERR of sysexits.h
 
 
@@ -123,12 +125,7 @@ class Broker(SignIn):
         self.tiers: Any = None
         self.histories: Any = None
         self.features = features.build(self)
-        self._told_of_connections = [
-            each.connection_closed for each in self.features if each.overrides("connection_closed")
-        ]
-        self._told_of_queues = [
-            each.queue_deleted for each in self.features if each.overrides("queue_deleted")
-        ]
+        self._told = {hook: features.asked(self.features, hook) for hook in TOLD}
         self.connections: dict[int, Connection] = {}
         # A quarter of the sockets at most: new clients shall find room.
         self.leaving = Leaving(lambda: min(self.config.closing_max, self.admission.limit // 4 or 1))
@@ -338,7 +335,7 @@ class Broker(SignIn):
         self.pressure.forget(connection)
         if self.connections.pop(connection.id, None) is not None:
             self.stats.connection_closed(connection)
-            for told in self._told_of_connections:
+            for told in self._told["connection_closed"]:
                 told(connection, clock.now())
             if self.control.sessions:
                 self.emit("connection.closed", _facts(connection))
@@ -379,7 +376,7 @@ class Broker(SignIn):
             pass
         elif queue is not None:
             self.stats.queue_deleted(queue)
-            for told in self._told_of_queues:
+            for told in self._told["queue_deleted"]:
                 told(queue, clock.now())
         elif exchange is not None:
             self.stats.exchange_deleted(data["vhost"], exchange)

@@ -269,7 +269,7 @@ class Stats:
             while start < len(some):
                 vhost, begun = some[start].vhost, start
                 start, channels = scan_connections(
-                    some, start, vhost, at, before, sums, of_channels, _OBJECTS_PER_STEP
+                    some, start, vhost, at, before, sums, of_channels
                 )
                 if start == begun:
                     yield from self._sample_wide(broker, some[start], at, before)

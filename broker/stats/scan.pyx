@@ -25,6 +25,7 @@ cdef enum:
     NOTED_MAX = 12
     CHANNELS_MAX = 64
     REST_LOOKS = 8
+    LOOKS_MAX = 500
 
 # The columns that the functions below read, in their order.
 _READ = {
@@ -242,10 +243,10 @@ def scan(str kind, list things, Py_ssize_t start, Py_ssize_t stop, int64_t at, i
 
 
 def scan_connections(list connections, Py_ssize_t start, vhost, int64_t at, int64_t before,
-                     Sums sums, Sums of_channels, int most) -> tuple:
+                     Sums sums, Sums of_channels) -> tuple:
     """Looks at open connections of one vhost and at their channels, from `start` on, and returns
     where to go on and how many channels there were. That is before a connection of another vhost,
-    one with more than `CHANNELS_MAX` channels or one that is ending, and after `most` objects.
+    one with more than `CHANNELS_MAX` channels or one that is ending, and after `LOOKS_MAX` objects.
 
     Where nothing came or went, nothing happened on a channel either, but that a queue was deleted:
     then the channels are looked at in one of `REST_LOOKS` samples."""
@@ -255,7 +256,7 @@ def scan_connections(list connections, Py_ssize_t start, vhost, int64_t at, int6
     cdef FrameParser connection
     cdef Channel channel
     cdef Py_ssize_t turn = at // 1000 % REST_LOOKS
-    while place < len(connections) and looked < <uint64_t> most:
+    while place < len(connections) and looked < LOOKS_MAX:
         look_ahead(connections, place)
         connection = <FrameParser?> connections[place]
         if (connection.channel_count > CHANNELS_MAX or connection.phase != RUNNING
