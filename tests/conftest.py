@@ -7,15 +7,18 @@ your own. `make_broker` and `make_leveret` start as many as a test needs, with s
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx._transports.default as httpx_transports
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -146,6 +149,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def _share_tls_context() -> None:
+    """Every client of httpx reads all certificates of the machine, also where it speaks no TLS,
+    which takes 30 ms: those that ask for nothing special share what the first has read."""
+    make = httpx_transports.create_ssl_context
+    made = functools.cache(lambda *certificates: make())
+
+    def context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+        if verify is not True or cert is not None or not trust_env:
+            return make(verify=verify, cert=cert, trust_env=trust_env)
+        return made(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+    vars(httpx_transports)["create_ssl_context"] = context
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the machine's own settings out of the tests: Leveret's, and the one that has Python
     compile every module at every start, which doubles the time that a broker takes to start."""
@@ -156,5 +173,6 @@ def pytest_configure(config: pytest.Config) -> None:
             del os.environ[name]
     os.environ["LEVERET_CONFIG"] = ""
     forks.allowed = not os.environ.get("LEVERET_TEST_REAL_STARTS")
+    _share_tls_context()
     # A line for each channel and each nack would push what failed out of the log of a run.
     logging.getLogger("pika").setLevel(logging.CRITICAL)
