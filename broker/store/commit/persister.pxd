@@ -25,7 +25,9 @@ cdef class Persister:
     cdef readonly bint no_sync
     cdef list first                 # dirty ones that are written before the others
     cdef list dirty
-    cdef list left                  # stores of the round in flight that its later parts write
+    cdef list behind                # those that refer to data of others
+    cdef list left                  # stores of the round in flight that its later parts write,
+    cdef list left_behind           # and those behind them; the next one is the last of its list
     cdef bint left_sync             # what those parts have to be
     cdef bint left_thorough
     cdef uint64_t round_files       # how many files one part may use
@@ -86,7 +88,11 @@ cdef class Persister:
     cdef void unsync(self, File* file) noexcept
     cdef int add_syncs(self, Round* round) except -1
     cdef int start_round(self, bint sync) except -1
+    cdef bint has_dirty(self) noexcept
+    cdef bint has_few_dirty(self) noexcept
     cdef int gather(self, bint sync) except -1
+    cdef int begin_parts(self, Round* round, bint sync) except -1
+    cdef bint freeze_part(self, Round* round) except? True
     cdef int give_up(self, str text, bint doubtful=*) except -1
     cdef int call_waiting(self) except -1
     cdef int read(self, Round* round, Dirty owner) except -1

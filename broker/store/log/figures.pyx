@@ -25,6 +25,7 @@ from broker.store.log.shared_refs cimport SharedRefs, place_key
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         Py_ssize_t tp_basicsize
+    bint PyType_IS_GC(PyTypeObject* kind)
 
 cdef enum:
     FIRST_READ = 1024            # bytes of a record that mostly hold all of its properties
@@ -40,18 +41,21 @@ cdef uint64_t RETURN_BYTES = 112
 
 cdef uint64_t size_of(type kind) noexcept:
     """What an object of a class of ours takes by itself, as `sys.getsizeof` says it."""
-    return <uint64_t> (<PyTypeObject*> kind).tp_basicsize + GC_HEAD_BYTES
+    cdef PyTypeObject* of = <PyTypeObject*> kind
+    return <uint64_t> of.tp_basicsize + (GC_HEAD_BYTES if PyType_IS_GC(of) else 0)
 
 
 # A list of 10,000 queues is ordered by memory: their parts, which lie all over the memory, are not
 # touched for sizes that are the same in all.
 cdef uint64_t FOLDER_BYTES = size_of(QueueDirectory)
-cdef uint64_t PART_BYTES = (size_of(QueueStore) + size_of(Segments) + size_of(Sealed)
-                            + size_of(ReadBuffer) + size_of(Damage) + size_of(SharedRefs))
+cdef uint64_t PART_BYTES = size_of(QueueStore) + size_of(Segments) + size_of(SharedRefs)
+cdef uint64_t READING_BYTES = size_of(ReadBuffer)
+cdef uint64_t SEALED_BYTES = size_of(Sealed)
+cdef uint64_t DAMAGE_BYTES = size_of(Damage)
 
 
 cdef uint64_t part_memory(QueueStore store) noexcept:
-    cdef uint64_t size = PART_BYTES + store.buffer.capacity
+    cdef uint64_t size = PART_BYTES
     cdef Block* block = store.segments.first_block
     cdef Segment* segment = store.segments.head
     while block != NULL:
@@ -64,6 +68,12 @@ cdef uint64_t part_memory(QueueStore store) noexcept:
                  + segment.skip_count * sizeof(Span))
         segment = segment.next
     size += store.requeued.capacity * sizeof(Entry)
+    if store.buffer is not None:
+        size += READING_BYTES + store.buffer.capacity
+    if store.sealed is not None:
+        size += SEALED_BYTES
+    if store.damage is not None:
+        size += DAMAGE_BYTES
     if store.returns is not None:
         size += len(store.returns) * RETURN_BYTES
     return size

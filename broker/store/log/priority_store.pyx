@@ -167,7 +167,7 @@ cdef class PriorityStore(MessageStore):
                 # Another level comes first: what waited in memory for consumers is on disk, too.
                 self.kept.store.keep = False
                 self.kept.store.segments.free_written()
-                self.kept.store.buffer.rest()
+                self.kept.store.rest_reading()
             self.kept = level
         level.store.keep = self.keep
         return self.peek_at(priority, message, place)
@@ -228,7 +228,7 @@ cdef class PriorityStore(MessageStore):
         level.deadline_ttl = queue_ttl
         if level is not self.kept:
             # Reading does not continue here; 256 levels must not hold a buffer each.
-            level.store.buffer.rest()
+            level.store.rest_reading()
 
     cdef int advance(self, Place* place) except -1:
         cdef Level level = self.level_of(place)

@@ -11,13 +11,16 @@ from broker.store.log.segments cimport Segment, Segments
 
 cdef class QueueStore(MessageStore):
     cdef Segments segments
-    cdef Sealed sealed
-    cdef ReadBuffer buffer
-    cdef Damage damage
+    cdef Sealed sealed               # None until a segment is full
+    cdef ReadBuffer buffer           # None until something is read back
+    cdef Damage damage               # None until something is unreadable
     cdef Requeued requeued
     cdef dict returns                # place -> how often it came back, where there is a limit
     cdef bint waiting_round          # a delivery waits for a watermark
 
+    cdef ReadBuffer reading(self)
+    cdef Sealed sealing(self)
+    cdef Damage damaged(self)
     cdef uint32_t fill(self, const Message* messages, uint32_t count) noexcept
     cdef int note_run(self, Segment* segment, const Place* places, uint32_t count) except -1
     cdef int roll(self) except -1
@@ -29,6 +32,7 @@ cdef class QueueStore(MessageStore):
     cdef int view(self, Segment* segment, uint32_t position, Message* message, Place* place,
                   bint redelivered) except -1
     cdef int want_watermark(self, Segment* segment) except -1
+    cdef void rest_reading(self) noexcept
     cdef int mark_exactly(self) except -1
     cdef int pick(self, Place* place) except -1
     cdef int put_back(self, Place* place, Segment* segment) except -1

@@ -43,6 +43,10 @@ cdef enum:
     RUN_BYTES = 64 << 10         # of records that are looked at together, but for the last one
 
 
+# Of all stores to which no message came back.
+cdef Requeued NONE_CAME_BACK = Requeued()
+
+
 cdef class QueueStore(MessageStore):
     """The store of one queue, or of one level of its priorities."""
 
@@ -55,10 +59,27 @@ cdef class QueueStore(MessageStore):
         self.refs = SharedRefs(bodies)
         self.segments = Segments(folder, durable, first_number, numbers_behind)
         self.segments.extends = durable
-        self.sealed = Sealed(self.segments)
-        self.buffer = ReadBuffer(self.segments)
-        self.damage = Damage(self.segments)
-        self.requeued = Requeued()
+        self.requeued = NONE_CAME_BACK
+
+    # Of 100,000 queues that get a message each, most never need these parts.
+
+    cdef ReadBuffer reading(self):
+        """The buffer for what is read back."""
+        if self.buffer is None:
+            self.buffer = ReadBuffer(self.segments)
+        return self.buffer
+
+    cdef Sealed sealing(self):
+        """The background work for full segments."""
+        if self.sealed is None:
+            self.sealed = Sealed(self.segments)
+        return self.sealed
+
+    cdef Damage damaged(self):
+        """What is unreadable."""
+        if self.damage is None:
+            self.damage = Damage(self.segments)
+        return self.damage
 
     cdef int append(self, Message* message) except -1:
         cdef uint32_t length = record_bytes(message)
@@ -253,13 +274,13 @@ cdef class QueueStore(MessageStore):
         if block != NULL:
             record = block.data + (place.position - block.start)
         else:
-            found = self.buffer.find(segment, place.position, self, &record, &have)
+            found = self.reading().find(segment, place.position, self, &record, &have)
             if found == NOT_READ:
                 return WAIT
             if found == UNSOUND:
                 if have >= RECORD_FIXED and <size_t> (<RecordHead*> record).length + 4 < have:
                     have = <size_t> (<RecordHead*> record).length + 4
-                self.damage.keep(segment.number, place.position, record, have, have)
+                self.damaged().keep(segment.number, place.position, record, have, have)
                 return EMPTY
         record_view(record, message)
         return FOUND
@@ -335,7 +356,8 @@ cdef class QueueStore(MessageStore):
 
     cdef int drop_segment(self, Segment* segment) except -1:
         """All records of a sealed segment are settled: removes it from memory and disk."""
-        self.buffer.forget(segment)
+        if self.buffer is not None:
+            self.buffer.forget(segment)
         return self.segments.drop(segment, self)
 
     cdef int view(self, Segment* segment, uint32_t position, Message* message, Place* place,
@@ -355,7 +377,7 @@ cdef class QueueStore(MessageStore):
         else:
             if self.durable and position >= segment.watermark_safe:
                 return self.want_watermark(segment)
-            found = self.buffer.find(segment, position, self, &record, &have)
+            found = self.reading().find(segment, position, self, &record, &have)
             if found == UNSOUND:
                 self.pass_over(segment, position, record, have)
                 return WAIT
@@ -385,7 +407,7 @@ cdef class QueueStore(MessageStore):
         return WAIT
 
     cdef int read_done(self, Round* round) except -1:
-        if self.buffer.done(round):
+        if self.reading().done(round):
             self.persister.failed_reads.add(
                 f"messages in {self.folder.path}", os.strerror(round.error), self.touch)
         self.files_free()
@@ -450,7 +472,7 @@ cdef class QueueStore(MessageStore):
         copied to quarantine up to the next sound record, and is settled."""
         cdef Place place
         if not self.requeued.first_is(segment.number, position):
-            if not self.damage.is_found(segment.number, position):
+            if not self.damaged().is_found(segment.number, position):
                 return self.search_behind(segment, position)
             return self.pass_gap(segment, position)
         segment.damaged = True
@@ -461,7 +483,7 @@ cdef class QueueStore(MessageStore):
         if self.lost is None:
             self.lost = []
         self.lost.append(place_key(&place))
-        self.damage.keep(segment.number, position, record,
+        self.damaged().keep(segment.number, position, record,
                          place.length if place.length < have else have, place.length)
         self.settle(&place)
         self.touch()
@@ -475,14 +497,14 @@ cdef class QueueStore(MessageStore):
         cdef uint32_t limit = end
         if skip < segment.skip_count and segment.skips[skip].position < limit:
             limit = segment.skips[skip].position
-        self.buffer.busy = True
-        return self.damage.search(segment.number, position, limit, end, self.searched)
+        self.reading().busy = True
+        return self.damaged().search(segment.number, position, limit, end, self.searched)
 
     def searched(self, uint32_t number, uint32_t position, result, error):
         """The thread of `search_behind` is done."""
-        self.buffer.busy = False
+        self.reading().busy = False
         if error is None:
-            self.damage.found(number, position, result)
+            self.damaged().found(number, position, result)
         elif self.segments.find(number) != NULL:
             self.persister.failed_reads.add(
                 f"messages in {self.folder.path}", str(error), self.touch)
@@ -493,11 +515,11 @@ cdef class QueueStore(MessageStore):
     cdef int pass_gap(self, Segment* segment, uint32_t position) except -1:
         """The cursor continues behind the searched part."""
         cdef uint32_t body
-        cdef uint32_t length = self.damage.take(&body)
+        cdef uint32_t length = self.damaged().take(&body)
         self.touch()
         if length == 0:
             # It was sound when it was read again.
-            self.buffer.empty()
+            self.reading().empty()
             return 0
         segment.damaged = True
         self.segments.cursor_position = position + length
@@ -615,6 +637,8 @@ cdef class QueueStore(MessageStore):
         return self.segments.list_pending(segment)
 
     cdef int requeue(self, Place* place) except -1:
+        if self.requeued is NONE_CAME_BACK:
+            self.requeued = Requeued()
         self.requeued.push(place)
         self.ready += 1
         self.ready_bytes += place.body_length
@@ -740,10 +764,10 @@ cdef class QueueStore(MessageStore):
     cdef bint background(self) except? True:
         if self.deleted or not self.durable:
             return False
-        return self.sealed.work(self)
+        return self.sealing().work(self)
 
     cdef int background_done(self, Round* round) except -1:
-        return self.sealed.done(round)
+        return self.sealing().done(round)
 
     # -- rest and end ------------------------------------------------------------------------------
 
@@ -751,7 +775,7 @@ cdef class QueueStore(MessageStore):
         cdef Segments segments = self.segments
         if segments.tail != NULL and segments.tail.length == 0:
             segments.free_block(segments.tail)
-        self.buffer.rest()
+        self.rest_reading()
         self.refs.rest()
         if (self.total == 0 and segments.active != NULL and segments.active.messages != NULL
                 and segments.first_block == NULL):
@@ -759,6 +783,11 @@ cdef class QueueStore(MessageStore):
             self.drop_segment(segments.active)
         elif segments.give_back() and not self.dirty:
             self.persister.add(self)
+
+    cdef void rest_reading(self) noexcept:
+        """Reading does not continue for now."""
+        if self.buffer is not None:
+            self.buffer.rest()
 
     cdef int mark_exactly(self) except -1:
         """The watermarks say what was delivered up to now, and no more."""
@@ -794,9 +823,9 @@ cdef class QueueStore(MessageStore):
 
     cdef int finish_delete(self) except -1:
         """Removes the files of a deleted queue, once no thread writes or reads them."""
-        if self.segments.is_being_written() or self.buffer.busy:
+        if self.segments.is_being_written() or (self.buffer is not None and self.buffer.busy):
             return 0
-        self.buffer.rest()
+        self.rest_reading()
         if self.segments.remove_all(self):
             # It is the queue's method, and the queue has this store: a circle.
             self.touch = not_needed
@@ -817,4 +846,4 @@ cdef class QueueStore(MessageStore):
 
     @property
     def disk_bytes_live(self) -> int:
-        return self.sealed.live_bytes()
+        return self.sealing().live_bytes()

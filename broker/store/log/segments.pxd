@@ -120,7 +120,7 @@ cdef class Segments:
     cdef Segment* cursor         # where the next unread record lies
     cdef uint32_t cursor_position
     cdef uint32_t cursor_skip
-    cdef list removing           # addresses of segments whose files are busy
+    cdef list removing           # addresses of segments whose files are busy; None without any
 
     cdef int roll(self) except -1
     cdef int append(self, Segment* segment) except -1

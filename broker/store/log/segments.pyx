@@ -163,7 +163,6 @@ cdef class Segments:
         self.durable = durable
         self.first_number = self.next_number = first_number
         self.numbers_behind = numbers_behind
-        self.removing = []
 
     def __dealloc__(self):
         cdef Block* block = self.first_block
@@ -227,9 +226,9 @@ cdef class Segments:
         cdef Block* tail = <Block*> calloc(1, sizeof(Block))
         if tail == NULL:
             raise MemoryError("no memory for a queue's tail")
-        if self.active.count and length < TAIL_NEXT:
-            # Many queues never have more than a message or two. This one has, so it begins with
-            # room for some: growing copies.
+        if self.active.count and length < TAIL_NEXT and self.persister.has_few_dirty():
+            # Growing copies. But many queues never have more than a message or two, and of 100,000
+            # with one each 400 MiB of room would be empty.
             length = TAIL_NEXT
         tail.data = tail_new(length, &tail.capacity)
         if tail.data == NULL:
@@ -450,6 +449,8 @@ cdef class Segments:
                 segment.messages.gone = True
             if segment.acks != NULL:
                 segment.acks.gone = True
+            if self.removing is None:
+                self.removing = []
             self.removing.append(<size_t> segment)
             self.persister.retry_later(owner)
             return 0
@@ -488,7 +489,7 @@ cdef class Segments:
         cdef size_t address
         if self.removing:
             addresses = self.removing
-            self.removing = []
+            self.removing = None
             for address in addresses:
                 self.remove(<Segment*> address, owner)
         return 0
@@ -694,7 +695,7 @@ cdef class Segments:
     cdef bint has_no_files(self) noexcept:
         """Whether there is no segment, not even one that is removed when its files are not in
         flight."""
-        return self.head == NULL and len(self.removing) == 0
+        return self.head == NULL and self.removing is None
 
     # -- figures -----------------------------------------------------------------------------------
 
