@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from broker.kernel.reached import Reached
+
 Found = tuple[Any, ...]
-Steps = Generator[None, None, Found]
+Steps = Generator[None, None, Found | Reached]
 
 
-def first_step(steps: Steps) -> Found | Steps:
+class Pause(float):
+    """What a step yields where it has to wait: seconds until the next one is of use."""
+
+    __slots__ = ()
+
+
+def first_step(steps: Steps) -> Found | Reached | Steps:
     """What is found, if one step finds it all; else the steps that remain."""
     try:
         next(steps)
     except StopIteration as end:
-        found: Found = end.value
+        found: Found | Reached = end.value
         return found
     return steps
 
@@ -25,3 +33,5 @@ def complete(steps: Steps) -> Found:
         found = first_step(steps)
         if isinstance(found, tuple):
             return found
+        if isinstance(found, Reached):
+            return tuple(found)

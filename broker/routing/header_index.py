@@ -182,9 +182,7 @@ class HeaderIndex:
             value = headers[name]
             if header.only is not None:
                 place, bucket = header.only
-                if place is PRESENT or (
-                    place[1] == value and place[0] is isinstance(value, bool)
-                ):
+                if place is PRESENT or (place[1] == value and place[0] is isinstance(value, bool)):
                     yield bucket
                 continue
             for place in {PRESENT, _wanted_at(value)}:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker.kernel import clock
+from broker.kernel.reached import Reached
 from broker.kernel.steps import Found, Steps, complete
 from broker.kernel.through import Through
 from broker.kernel.wide_dict import WideDict
@@ -112,9 +113,9 @@ class Routes:
         once. `properties` are decoded; of them only a consistent hash needs more than the
         headers. `due`: the exchange has held it back and does not again, whatever it asks for.
         What others bind and unbind between the steps may count or not."""
-        found: dict[MessageQueue, None] = {}
-        yield from self._follow(exchange, routing_keys, headers, properties, found, due)
-        return tuple(found)
+        reached = Reached()
+        yield from self._follow(exchange, routing_keys, headers, properties, reached, due)
+        return reached.found()
 
     def _follow(
         self,
@@ -122,7 +123,7 @@ class Routes:
         routing_keys: list[str],
         headers: Mapping[str, Any],
         properties: Mapping[str, Any],
-        found: dict[MessageQueue, None],
+        found: Reached,
         due: bool,
     ) -> Iterator[None]:
         """Adds the queues behind an exchange, each exchange once and with all keys. Whether there
@@ -139,10 +140,10 @@ class Routes:
                         queue = self.queues.get(routing_key)
                         # The history is written by the broker alone.
                         if queue is not None and routing_key != HISTORY:
-                            found[queue] = None
+                            found.add(queue)
                             any_queue = True
                 elif not (due and ahead is exchange) and ahead.holds(headers):
-                    found[ahead.holding] = None
+                    found.add(ahead.holding)
                     any_queue = True
                 else:
                     # As of now, whatever is bound between the steps.
@@ -165,7 +166,7 @@ class Routes:
                 if binding.destination_type == "queue":
                     queue = self.queues.get(binding.destination)
                     if queue is not None:
-                        found[queue] = None
+                        found.add(queue)
                         visit.any_queue = True
                 elif binding.destination not in seen:
                     ahead = self.exchanges.get(binding.destination)

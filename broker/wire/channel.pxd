@@ -31,6 +31,7 @@ cdef class ChannelHost(OutputOwner):
     cpdef collected(self, channel)
     cpdef route_collected(self, channel)
     cpdef publish_in_slices(self, steps)
+    cpdef bint may_wait(self) except -1
     cpdef keep_route(self, uint64_t version, bytes exchange_name, bytes routing_key, exchange,
                      targets)
     cpdef settle_in_slices(self, channel, uint64_t last, int how)
@@ -86,7 +87,7 @@ cdef class Channel(contracts.Channel):
     cdef uint64_t run_below(self, const uint8_t* method, uint32_t length) noexcept
     cdef int route_run(self, Run* run) except -1
     cdef tuple look_up(self, Message* message, const uint8_t* method, uint32_t length)
-    cdef object inspect(self, Message* message, Exchange exchange, tuple targets, bint mandatory)
+    cdef object inspect(self, Message* message, Exchange exchange, targets, bint mandatory)
     cdef int put_off(self, Message* message, Exchange exchange, found, bint mandatory) except -1
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1
     cdef int unroutable(self, Message* message, Exchange exchange, bint mandatory) except -1

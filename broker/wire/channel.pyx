@@ -18,8 +18,10 @@ from broker.kernel.ledger cimport Unacked
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, Message, Place, SPECIAL_FLAGS, set_parts,
 )
+from broker.kernel.reached cimport Reached
 from broker.kernel.recording import NOT_RECORDING
 from broker.kernel.short_copy cimport short_copy
+from broker.kernel.steps import Pause
 from broker.schema.errors import FrameError, NotImplementedYet, PreconditionFailed
 from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
@@ -33,6 +35,9 @@ from broker.wire.replies cimport Replies
 from broker.wire.route_memo cimport RouteMemo
 from broker.wire.sizes cimport count_size, count_sizes
 from broker.wire.upload cimport Upload
+
+# Rounds of many queues take some milliseconds each.
+UNTIL_WRITTEN = Pause(0.005)
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* data, size_t length, const void* needle, size_t needle_length)
@@ -59,6 +64,11 @@ cdef bint is_special(Message* message) noexcept:
         return True
     return (memmem(message.properties, end - message.properties, b"\x02CC", 3) != NULL
             or memmem(message.properties, end - message.properties, b"\x03BCC", 4) != NULL)
+
+
+cdef bint is_found(found) noexcept:
+    """Whether these are queues, and not the steps that find them."""
+    return type(found) is tuple or type(found) is Reached
 
 
 cdef bint is_wide(found) noexcept:
@@ -204,6 +214,10 @@ cdef class ChannelHost(OutputOwner):
 
     cpdef publish_in_slices(self, steps):
         """A message to very many queues."""
+        raise NotImplementedError
+
+    cpdef bint may_wait(self) except -1:
+        """Whether long work may wait for the disk: not when the broker stops."""
         raise NotImplementedError
 
     cpdef keep_route(self, uint64_t version, bytes exchange_name, bytes routing_key, exchange,
@@ -481,7 +495,7 @@ cdef class Channel(contracts.Channel):
         self.unrouted_bytes -= message.body_length
         return route
 
-    cdef object inspect(self, Message* message, Exchange exchange, tuple targets, bint mandatory):
+    cdef object inspect(self, Message* message, Exchange exchange, targets, bint mandatory):
         """The queues of a message whose properties matter for its route, or that are to be checked
         or replaced, or what finds very many; `targets` if the key alone decides."""
         self.unrouted += 1
@@ -519,46 +533,54 @@ cdef class Channel(contracts.Channel):
         cdef uint32_t size = way.message.body_length
         self.fan_out = None
         found = way.found
-        if not isinstance(found, tuple):
+        if not is_found(found):
             found = yield from found
-            if not way.is_inspected:
+            if not way.is_inspected and type(found) is tuple:
+                # So many more are found anew for each message: they are not held at once.
                 self.connection.keep_route(
                     way.version, way.exchange_name, way.routing_key, exchange, found)
+        self.unrouted -= 1
+        self.unrouted_bytes -= size
         if not way.is_inspected and is_special(&way.message):
             found = self.inspect(&way.message, exchange, found, way.mandatory)
             way.properties = self.replaced if self.replaced is not None else way.properties
-            if not isinstance(found, tuple):
+            if not is_found(found):
                 found = yield from found
         if confirm:
             way.message.origin.channel = self.confirms.serial
             way.message.origin.tag = self.confirms.sequence + 1
         else:
             way.message.origin.channel = way.message.origin.tag = 0
-        self.unrouted -= 1
-        self.unrouted_bytes -= size
         exchange.publish_in += 1
         exchange.bytes_in += size
         way.begin(found, self.bodies, self.share_from)
+        is_kept = self.recorder.on or self.traced
         try:
-            while not way.give(confirm):
+            while not way.give(confirm, self.connection):
+                if way.reached is not None and not is_kept:
+                    way.reached.let_go(way.at)
                 yield
+                while (self.persister.tail_bytes > self.persister.tail_limit
+                       and self.connection.may_wait()):
+                    # One message may be more than unwritten ones may take together.
+                    yield UNTIL_WRITTEN
         finally:
             way.end(self.bodies)
-        if not found:
+        if way.count == 0:
             self.unroutable(&way.message, exchange, way.mandatory)
         else:
             exchange.publish_out += 1
             exchange.bytes_out += size
         if way.result & REJECTED:
             self.count_refused(&way.message, exchange, way.is_looked_at)
-            while not way.name_refuser(self.connection):
-                yield
         # Its queues are not named: each page of one would go through all of them.
         self.memo.note((exchange, ()), 1)
-        if self.recorder.on:
-            way.result |= self.record(&way.message, exchange, found, way.result)
-        if self.traced:
-            self.trace_publish(&way.message, found)
+        if is_kept:
+            found = tuple(found)
+            if self.recorder.on:
+                way.result |= self.record(&way.message, exchange, found, way.result)
+            if self.traced:
+                self.trace_publish(&way.message, found)
         if confirm:
             self.confirms.publish(way.held, way.result)
         return way.result & REJECTED != 0

@@ -589,7 +589,13 @@ cdef class Connection(FrameParser):
 
     cpdef publish_in_slices(self, steps):
         """A message to very many queues."""
-        LongWork(self, steps).begin()
+        # A body that is collected may be whole while the channels of a closing connection end.
+        if not self.after_work(lambda: self.publish_in_slices(steps)):
+            LongWork(self, steps).begin()
+
+    cpdef bint may_wait(self) except -1:
+        """Whether long work may wait for the disk: not when the broker stops."""
+        return not self._host.stopping
 
     cpdef special(self, channel, exchange, targets, bytes routing_key, bytes listed,
                   bint mandatory):

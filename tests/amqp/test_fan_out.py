@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from broker.kernel.steps import Pause
+from broker.vhosts.slices import Slices
+from tests import inside
 from tests.amqp import raw
 from tests.amqp.raw import Client
 from tests.appliance import Appliance
@@ -56,6 +59,12 @@ def bound(
         client.send(data)
     client.fence(1)
     return queues
+
+
+def delete(client: Client, queues: list[str]) -> None:
+    """Asks for the end of these queues, without an answer."""
+    deleted = [raw.method(1, "queue.delete", queue=each, nowait=True) for each in queues]
+    client.send(b"".join(deleted))
 
 
 def bodies(client: Client, queue: str) -> list[bytes]:
@@ -149,16 +158,14 @@ def test_queues_that_are_deleted_meanwhile_do_not_come_back(
     queues = bound(client, name, durable=True)
     other.send(b"".join(raw.publish(1, name, "", b"x", delivery_mode=2) for _ in range(3)))
     deleted = queues[::2]
-    client.send(
-        b"".join(raw.method(1, "queue.delete", queue=each, nowait=True) for each in deleted)
-    )
+    delete(client, deleted)
     client.fence(1)
     other.fence(1)
     for each in deleted[:3]:
         client.call(1, "queue.declare", queue=each, durable=True)
     assert counts(client, deleted[:3]) == [0, 0, 0]
     assert counts(client, queues[1::2]) == [3] * (QUEUES // 2)
-    client.send(b"".join(raw.method(1, "queue.delete", queue=each, nowait=True) for each in queues))
+    delete(client, queues)
     client.fence(1)
 
 
@@ -234,7 +241,68 @@ def test_other_keys_of_a_message_count_too(client: Client, name: str) -> None:
 def test_it_comes_back_where_no_queue_is_left(client: Client, other: Client, name: str) -> None:
     """The bindings are there, and lead to queues that wait to be deleted."""
     queues = bound(client, name, kind="headers")
-    client.send(b"".join(raw.method(1, "queue.delete", queue=each, nowait=True) for each in queues))
+    delete(client, queues)
     client.fence(1)
     other.send(raw.publish(1, name, "k", b"x", headers={"colour": "red"}, mandatory=True))
     assert other.expect_message("basic.return", 1).body == b"x"
+
+
+async def test_it_waits_for_the_disk_where_unwritten_messages_fill_their_memory() -> None:
+    """One message of 100 KB of headers to 100,000 queues would be 10 GB."""
+    limit = 1 << 20
+    with inside.in_memory() as directory:
+        async with inside.running(directory, tail_memory=limit) as broker:
+            client = await inside.connect(broker, "guest")
+            declared = [
+                raw.method(1, "queue.declare", queue=f"w{n}", durable=True, nowait=True)
+                + raw.method(1, "queue.bind", queue=f"w{n}", exchange="amq.fanout", nowait=True)
+                for n in range(QUEUES)
+            ]
+            for at in range(0, QUEUES, 100):
+                client.feed(b"".join(declared[at : at + 100]))
+                await client.fence()
+            headers = {"long": "x" * 10_000}
+            client.feed(raw.publish(1, "amq.fanout", "", b"", headers=headers, delivery_mode=2))
+            most = 0
+
+            def is_done() -> bool:
+                nonlocal most
+                most = max(most, broker.persister.tail_bytes)
+                return client.session.long_work is None
+
+            assert not is_done()
+            await inside.until(is_done)
+            assert most > limit  # all of it is fifteen times as much
+            assert most < 3 * limit
+            vhost = broker.vhosts["/"]
+            assert {vhost.queues[f"w{n}"].messages_ready for n in range(QUEUES)} == {1}
+
+
+def test_work_that_waits_is_not_over_and_lets_other_work_pass() -> None:
+    timers: list[tuple[float, Callable[[], None]]] = []
+    slices = Slices(lambda seconds, callback: timers.append((seconds, callback)))
+    slices.start()
+    done: list[str] = []
+
+    def waiting() -> Iterator[object]:
+        yield Pause(0.5)
+        done.append("what waited")
+
+    def long() -> Iterator[object]:
+        until = time.perf_counter() + 0.01
+        while time.perf_counter() < until:
+            yield
+        done.append("the other")
+
+    slices.begin(waiting())
+    slices.begin(long())
+    slices.over(lambda: done.append("all"))
+    assert not slices.is_over()
+    (pause, resume), timers[:] = timers[0], timers[1:]
+    assert pause == 0.5
+    while timers:
+        timers.pop()[1]()
+    assert done == ["the other"] and not slices.is_over()
+    resume()
+    timers.pop()[1]()
+    assert done == ["the other", "what waited", "all"] and slices.is_over()

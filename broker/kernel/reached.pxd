@@ -1,0 +1,18 @@
+cimport cython
+from cpython.ref cimport PyObject
+
+
+@cython.final
+cdef class Reached:
+    cdef PyObject** things       # with a reference to each that is not let go
+    cdef Py_ssize_t count
+    cdef Py_ssize_t capacity
+    cdef Py_ssize_t gone         # so many of the first ones are let go
+    cdef PyObject** places       # the same by their addresses, once they are many
+    cdef size_t mask
+
+    cpdef bint add(self, thing) except? True
+    cdef int make_places(self, size_t size) except -1
+    cdef void enter(self, PyObject* thing) noexcept
+    cdef bint has(self, PyObject* thing) noexcept
+    cdef void let_go(self, Py_ssize_t until) noexcept
