@@ -1,6 +1,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from broker.kernel.reached import Reached
+
 QUEUE: tuple[str, ...]
 CONNECTION: tuple[str, ...]
 EXCHANGE: tuple[str, ...]
@@ -17,7 +19,7 @@ class Accounts:
         self,
         queues: list[Any],
         start: int,
-        ended: set[Any],
+        ended: Reached,
         since: int,
         now: int,
         stands: bool,

@@ -179,7 +179,7 @@ cdef class Accounts:
             account.since = now
             self.all[queue] = account
 
-    def queues(self, list queues, Py_ssize_t start, set ended, int64_t since, int64_t now,
+    def queues(self, list queues, Py_ssize_t start, ended, int64_t since, int64_t now,
                bint stands, list lines) -> int:
         """Adds the lines of queues to `lines`, from `queues[start]` on, without those that have
         `ended`; returns where to continue. It looks at a bounded number and writes fewer."""

@@ -22,6 +22,7 @@ import msgspec
 
 from broker.features.interface import Feature
 from broker.kernel import clock
+from broker.kernel.reached import Reached
 from broker.kernel.through import Through
 
 from .accounts import Accounts, Sum
@@ -134,7 +135,7 @@ class Feed(Feature):
         # The round under way, and what ended before it came by.
         self._round: Iterator[Step] | None = None
         self._under_way: DiskCall | None = None
-        self._ended: set[Any] = set()
+        self._ended = Reached()
 
     # -- what the broker tells ---------------------------------------------------------------------
 
@@ -256,9 +257,7 @@ class Feed(Feature):
     def _forget_ended(self) -> Iterator[Step]:
         """What ended during the round is let go of, some in a step: they may be a client's 250,000
         queues, to which nothing else refers any more."""
-        while self._ended:
-            for _ in range(min(len(self._ended), LOOKS_PER_STEP)):
-                self._ended.pop()
+        while self._ended.let_some_go(LOOKS_PER_STEP):
             yield None
 
     def _again(self, pending: Pending) -> Iterator[Step]:
@@ -271,7 +270,7 @@ class Feed(Feature):
     def _round_over(self) -> None:
         self._round = None
         self._under_way = None
-        self._ended = set()
+        self._ended = Reached()
 
     def _write(self, pending: Pending) -> Iterator[Step]:
         # Joined in the thread too: with many queues this is megabytes.
