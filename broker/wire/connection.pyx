@@ -590,7 +590,7 @@ cdef class Connection(FrameParser):
     cpdef publish_in_slices(self, steps):
         """A message to very many queues."""
         # A body that is collected may be whole while the channels of a closing connection end.
-        if not self.after_work(lambda: self.publish_in_slices(steps)):
+        if not self.after_work(functools.partial(self.publish_in_slices, steps)):
             LongWork(self, steps).begin()
 
     cpdef bint may_wait(self) except -1:
