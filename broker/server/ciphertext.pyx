@@ -93,6 +93,6 @@ cdef class Ciphertext:
         self.drain()
         while at < text.length:
             length = min(<size_t> RECORD_MAX, text.length - at)
-            write(PyMemoryView_FromMemory(<char*> text.data + at, length, PyBUF_READ))
-            at += length
+            at += <size_t> write(
+                PyMemoryView_FromMemory(<char*> text.data + at, length, PyBUF_READ))
         return self.outgoing.read()
