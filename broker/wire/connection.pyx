@@ -18,6 +18,7 @@ from broker.kernel.steps import first_step
 from broker.schema.arguments import memory_of
 from broker.schema.errors import ChannelFault, CommandInvalid, NotAllowed
 from broker.schema.shovel_keys import ON_BEHALF_OF
+from broker.wire import channel as channels
 from broker.wire.ack_timeouts import timeout_of
 from broker.wire.argument_lists import frame
 from broker.wire.channel cimport Channel
@@ -387,7 +388,7 @@ cdef class Connection(FrameParser):
                 f"allowed user limit of ({limit})"
             )
         config = self._host.config
-        channel = Channel(
+        channel = channels.Channel(
             self,
             self.output,
             number,

@@ -10,9 +10,10 @@ import pytest
 
 from broker.queues.classic import ClassicQueue
 from broker.queues.types import TYPES
+from broker.server import app
 from broker.server.app import Broker
 from broker.server.control.queue_fields import FIELDS
-from broker.wire import connection
+from broker.wire import channel
 from management.broker_client import BrokerClient
 from tests.inside import connect, publish
 
@@ -126,7 +127,8 @@ async def test_columns_of_bindings_are_those_of_the_whole_row(
 @pytest.fixture
 async def peopled(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten connections with a channel and a consumer each, and exchanges."""
-    monkeypatch.setattr(connection, "Channel", counted(connection.Channel))
+    monkeypatch.setattr(channel, "Channel", counted(channel.Channel))
+    monkeypatch.setattr(app, "Connection", counted(app.Connection))
     broker.vhosts["/"].declare_queue("q", durable=True)
     for number in range(10):
         await (await connect(broker, "guest")).consume("q", f"tag {number}")
@@ -170,7 +172,7 @@ async def test_columns_of_a_noun_take_less_work_than_a_lean_row(
 ) -> None:
     vhosts = list(broker.vhosts.values())
     exchanges = [exchange for vhost in vhosts for exchange in vhost.exchanges.values()]
-    things: list[Any] = [*broker.connections.values(), *vhosts, *exchanges]
+    things: list[Any] = [*vhosts, *exchanges]
     for thing in things:
         thing.__class__ = counted(type(thing))
 
