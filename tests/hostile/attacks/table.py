@@ -48,7 +48,8 @@ ATTACKS = [
     Attack("12", findings.deep_live_requests),
     Attack("objects", objects.bindings, broker=1024),
     Attack("objects", objects.header_bindings, broker=1536),
-    Attack("objects", objects.header_messages),
+    # 40,000 bindings, for which `arguments_max` counts 111 MiB.
+    Attack("objects", objects.header_messages, broker=128),
     Attack("objects", objects.queues, broker=512),
     Attack("objects", objects.exchanges, broker=512),
     Attack("objects", objects.channels, broker=4096),
@@ -83,7 +84,9 @@ ATTACKS = [
     Attack("one turn", single_turns.ack_of_a_million, broker=256),
     Attack("one turn", single_turns.nack_of_a_million, broker=256),
     Attack("one turn", single_turns.purge_of_a_million, broker=256),
-    Attack("one turn", single_turns.fanout, broker=256),
+    # 100,000 queues and bindings, which by the rows `queues` and `bindings` may take 307 MiB,
+    # `tail_memory`, and the stores of the queues.
+    Attack("one turn", single_turns.fanout, broker=512),
     Attack("one turn", single_turns.carbon_copies, broker=192),  # 30,000 queues, and tail_memory
     Attack("one turn", single_turns.large_commit, broker=256),
     Attack("one turn", single_turns.large_messages, broker=512),
