@@ -10,6 +10,27 @@ from broker.kernel.octets cimport Octets, octets
 # A buffer that once held a burst gives its memory back when it empties above this size.
 cdef enum:
     KEEP = 65536
+    SPARE_MOST = 1 << 20         # of the memory that the next burst gets
+
+# Each turn with much to write would otherwise begin with a small buffer and double it. One is
+# enough: connections write one after the other. Buffers belong to the loop's thread.
+cdef uint8_t* spare = NULL
+cdef size_t spare_capacity = 0
+
+
+cdef bint lend(Buffer buffer, size_t wanted) noexcept:
+    """Gives a buffer that grows the memory of an earlier burst, if that is there and large
+    enough."""
+    global spare
+    if spare == NULL or wanted <= KEEP or wanted > spare_capacity:
+        return False
+    if buffer.length:
+        memcpy(spare, buffer.data, buffer.length)
+    free(buffer.data)
+    buffer.data = spare
+    buffer.capacity = spare_capacity
+    spare = NULL
+    return True
 
 
 cdef class Buffer:
@@ -32,7 +53,7 @@ cdef class Buffer:
         cdef size_t wanted = self.length + more
         cdef size_t capacity = self.capacity
         cdef uint8_t* grown
-        if wanted > capacity:
+        if wanted > capacity and not lend(self, wanted):
             capacity = capacity * 2 if capacity else 256
             while capacity < wanted:
                 capacity *= 2
@@ -62,7 +83,12 @@ cdef class Buffer:
         self.length -= count
 
     cdef void release(self) noexcept:
-        free(self.data)
+        global spare, spare_capacity
+        if spare == NULL and KEEP < self.capacity <= SPARE_MOST:
+            spare = self.data
+            spare_capacity = self.capacity
+        else:
+            free(self.data)
         self.data = NULL
         self.length = 0
         self.capacity = 0

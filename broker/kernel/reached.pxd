@@ -7,7 +7,7 @@ cdef class Reached:
     cdef PyObject** things       # with a reference to each that is not let go
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity
-    cdef Py_ssize_t gone         # so many of the first ones are let go
+    cdef Py_ssize_t gone         # how many of the first ones are let go
     cdef PyObject** places       # the same by their addresses, once they are many
     cdef size_t mask
 

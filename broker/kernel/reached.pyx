@@ -3,7 +3,7 @@
 
 A tuple of 100,000 queues takes 6 ms when it is made and again when it is given up, because each
 lies elsewhere in memory; and as long for each walk of Python's garbage collector while it is young.
-So many are found, and let go of, in steps, and no walk looks at them here.
+They are found, and let go of, in steps, and no walk looks at them here.
 """
 
 cimport cython
@@ -12,8 +12,8 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free, realloc
 
 cdef enum:
-    COMPARED = 8                 # so many are compared one by one
-    IN_TUPLE = 8192              # so many are a tuple, half a millisecond
+    COMPARED = 8                 # up to this number they are compared one by one
+    IN_TUPLE = 8192              # up to this number they become a tuple, in half a millisecond
 
 
 @cython.final

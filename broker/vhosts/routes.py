@@ -81,8 +81,8 @@ class Routes:
             return (yield from self.routing(exchange, routing_keys, headers, properties))
         identity = duplicates.identity(listed)
         if identity is not None and duplicates.drops(identity):
-            targets: Found = duplicates.targets
-            return targets
+            known: Found = duplicates.targets
+            return known
         targets = yield from self.routing(exchange, routing_keys, headers, properties)
         if targets and identity is not None:
             duplicates.remember(identity, listed, clock.now())

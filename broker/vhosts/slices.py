@@ -76,7 +76,7 @@ class Slices:
             self._ends.append(_End(since, self.begun, callback))
 
     def _slice(self, steps: Iterator[object]) -> float | None:
-        """Seconds until the work goes on; None: it is done."""
+        """Seconds until the work continues; None: it is done."""
         until = time.perf_counter() + SLICE_S if self._in_turns else math.inf
         for each in steps:
             if type(each) is Pause and self._in_turns:

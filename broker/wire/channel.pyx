@@ -46,7 +46,7 @@ cdef extern from "<string.h>" nogil:
 cdef enum:
     FRAME_END = 0xCE
     IN_PARTS = 1 << 20           # a body from this length on is written as the client takes it
-    QUEUES_WEIGHED = 16          # a message to so many looks at the time
+    QUEUES_WEIGHED = 16          # a message to that many looks at the time
     SETTLED_IN_TURN = 1024       # deliveries that a method settles at once; more are long work
     TRACED_BODY = 64 << 10       # as `broker.settings.bounds.TRACED_BODY_MAX`
     RUN_BODY = 16 << 10          # bodies of a run are shorter
@@ -356,7 +356,7 @@ cdef class Channel(contracts.Channel):
     def publish_committed(self, bytes exchange, bytes routing_key, bytes properties, body,
                           int flags, bint mandatory):
         """Routes a message that a transaction had put aside. Returns whether a queue refused it; if
-        `is_put_off`, the caller goes on with `fanned_out`, which returns that."""
+        `is_put_off`, the caller continues with `fanned_out`, which returns that."""
         cdef Message message
         set_parts(&message, exchange, routing_key, properties, b"")
         set_body(&message, body)
@@ -513,7 +513,7 @@ cdef class Channel(contracts.Channel):
     # -- very many queues --------------------------------------------------------------------------
 
     cdef int put_off(self, Message* message, Exchange exchange, found, bint mandatory) except -1:
-        """The message goes to very many queues, which may have to be found yet: the caller goes on
+        """The message goes to very many queues, which may have to be found yet: the caller continues
         with `fanned_out`."""
         self.unrouted += 1
         self.unrouted_bytes += message.body_length
@@ -536,7 +536,7 @@ cdef class Channel(contracts.Channel):
         if not is_found(found):
             found = yield from found
             if not way.is_inspected and type(found) is tuple:
-                # So many more are found anew for each message: they are not held at once.
+                # Those that are no tuple are found anew for each message: they are not held at once.
                 self.connection.keep_route(
                     way.version, way.exchange_name, way.routing_key, exchange, found)
         self.unrouted -= 1

@@ -62,7 +62,7 @@ cdef class Connection(FrameParser):
     cdef object _channels_limit      # of the user, as of that version of the users
     cdef object _limits_version
     cdef int _silent_beats
-    cdef bint _is_over               # the host was told of its end
+    cdef bint _is_over               # the host knows of its end
     cdef uint32_t _specials
     cdef public object auth_mechanism
     # The client library, as it calls itself.
@@ -83,7 +83,7 @@ cdef class Connection(FrameParser):
     cdef public object local
     cdef public object long_work     # a LongWork, or None
     cdef public object name
-    cdef readonly bint on_behalf     # the client says that it connects on behalf of somebody
+    cdef readonly bint on_behalf     # the client says that it connects on behalf of a user
     cdef public object peer
     cdef public object protocol
     cdef public object proxied

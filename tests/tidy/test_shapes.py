@@ -51,6 +51,7 @@ HOT = "on the way of every message: a call more would cost"
 # Function -> (lines at most, why it stands whole). The file's name stands before it.
 LONG = {
     "store.pyx: BodyStore.freeze": (70, "one round's list of operations, in their order"),
+    "channel.pyx: Channel.route": (70, HOT),
     "classic.pyx: ClassicQueue.publish": (70, HOT),
     "classic.pyx: ClassicQueue.serve_consumers": (80, HOT),
     "completion.py: bash": (70, "is mostly the text of a script"),

@@ -105,7 +105,7 @@ cdef class ChannelRecording(Recording):
         return self.record(&message, exchange, targets, answer)
 
     cdef int place_of(self, bytes fields) noexcept:
-        """Where it stands what a record has of these headers; where it may stand, if it does not."""
+        """Where in `shared` these headers stand; if they do not, where they are put."""
         cdef int i
         if self.shared_fields[self.last_way] is not fields:
             for i in range(WAYS_SHARED):

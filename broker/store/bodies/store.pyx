@@ -210,7 +210,7 @@ cdef class BodyStore(Dirty):
         """Every queue had the message. A body that none took is forgotten."""
         cdef Body* body = self.blocks.in_flight(reference)
         if body == NULL or body.file:
-            # So many queues got it that a round took it meanwhile.
+            # A round took it while very many queues got it.
             self.references += 1
             return self.drop(reference)
         body.references -= 1

@@ -484,7 +484,7 @@ cdef class QueueStore(MessageStore):
             self.lost = []
         self.lost.append(place_key(&place))
         self.damaged().keep(segment.number, position, record,
-                         place.length if place.length < have else have, place.length)
+                            place.length if place.length < have else have, place.length)
         self.settle(&place)
         self.touch()
         return 0
