@@ -257,7 +257,9 @@ class Feed(Feature):
     def _forget_ended(self) -> Iterator[Step]:
         """What ended during the round is let go of, some in a step: they may be a client's 250,000
         queues, to which nothing else refers any more."""
-        while self._ended.let_some_go(LOOKS_PER_STEP):
+        are_left = True
+        while are_left:
+            are_left = self._ended.let_some_go(LOOKS_PER_STEP)
             yield None
 
     def _again(self, pending: Pending) -> Iterator[Step]:
