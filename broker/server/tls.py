@@ -114,18 +114,18 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
                 self._inner.discard(nbytes)
             return
         between, was_shaken = self._ciphertext, self._shaken
-        filled, failed = 0, None
+        filled, failed = 0, ""
         try:
             between.put(nbytes)
             if was_shaken or self._shake():
                 filled = between.decipher(self._read)
         except ssl.SSLError as error:
-            failed = error
+            failed = _reason(error)  # not the error: it refers to this frame
         if between.incoming.pending:  # it is at its end or has failed: nothing of it is left there
             between.incoming.read()
         if self._shaken and not was_shaken:
             self._enter()
-        if failed is not None:
+        if failed:
             self._fail(failed)
             return
         if between.outgoing.pending:  # a changed key is answered
@@ -174,7 +174,7 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         try:
             sealed = self._ciphertext.encipher(self._tls.write, data)
         except ssl.SSLError as error:
-            self._fail(error)
+            self._fail(_reason(error))
             return
         self._transport.write(sealed)
 
@@ -291,14 +291,14 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         if data:
             self._transport.write(data)
 
-    def _fail(self, error: ssl.SSLError) -> None:
+    def _fail(self, reason: str) -> None:
         """Sends the alert that OpenSSL has left, and ends."""
         peer = self._transport.get_extra_info("peername")
         log.info(
             "TLS with %s failed %s: %s",
             peer[0] if peer else "a stranger",
             "after the handshake" if self._shaken else "in the handshake",
-            one_line(error.reason or str(error)),
+            one_line(reason),
         )
         self._closing = True
         self._flush()
@@ -307,3 +307,7 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
     def _handshake_timed_out(self) -> None:
         log.info("no TLS handshake within tls_handshake_timeout")
         self.abort()
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return error.reason or str(error) or "unknown"
