@@ -447,7 +447,7 @@ cdef class Channel(contracts.Channel):
         cdef uint64_t below = min(<uint64_t> RUN_BODY, self.upload.size_max + 1)
         cdef Py_ssize_t i
         if (targets is None or not self.memo.is_known(self.topology.version, method, length)
-                or self.transaction is not None or self.recorder.on or self.traced
+                or self.transaction is not None or self.traced
                 or PyTuple_GET_SIZE(targets) == 0
                 or PyTuple_GET_SIZE(targets) >= QUEUES_WEIGHED):
             return 0
@@ -474,6 +474,9 @@ cdef class Channel(contracts.Channel):
                 run.messages, run.count, confirm)
         exchange.publish_out += run.count
         exchange.bytes_out += run.body_bytes
+        if self.recorder.on:
+            for i in range(run.count):
+                result |= self.record(&run.messages[i], exchange, targets, result)
         if confirm:
             self.confirms.publish_run(run.count, result)
         return 0

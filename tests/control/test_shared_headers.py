@@ -12,6 +12,7 @@ import pytest
 from broker.schema.message_history import HISTORY, USER
 from broker.store.files.record_scan import Scan
 from management.history_rows import record
+from tests.amqp import raw
 from tests.amqp.streams import files, until
 from tests.appliance import Appliance
 from tests.control.test_real_broker import connect, control
@@ -89,6 +90,28 @@ async def test_each_way_of_a_publisher_shares_headers_of_its_own(broker: Applian
     whole = sum(each.read_bytes().count(b"x-history-user") for each in files(broker, "msgs.*"))
     # A body of another size than in the whole record changes nothing but one header.
     assert whole == 3
+
+
+async def test_messages_that_come_together_are_recorded_each(broker: Appliance) -> None:
+    async with control(broker) as client:
+        await client.call(
+            "policy.put", vhost="/", name="keep", pattern=".*", definition={"history": "headers"}
+        )
+    sizes = range(100)
+    with raw.Client.open((broker.host, broker.amqp_port)) as publisher:
+        publisher.call(1, "queue.declare", queue="orders", durable=True)
+        publisher.call(1, "confirm.select")
+        publisher.send(
+            b"".join(
+                raw.publish(1, "", "orders", b"x" * size, delivery_mode=2, message_id=f"m{size}")
+                for size in sizes
+            )
+        )
+        assert set(publisher.expect_confirms(1, len(sizes)).values()) == {"basic.ack"}
+    rows = await records(broker)
+    assert [(row["properties"]["message_id"], row["payload_bytes"]) for row in rows] == [
+        (f"m{size}", size) for size in sizes
+    ]
 
 
 async def test_a_scan_of_the_files_gives_the_headers_that_records_share(broker: Appliance) -> None:

@@ -15,7 +15,9 @@ from tests.crash.stream_script import PERSISTENT
 
 
 class Broken(Feature):
-    """A feature that cannot bear the name `odd`."""
+    """A feature that fails for the name `odd` from the moment when `fails` is set."""
+
+    fails = False
 
     def exchange_configured(self, vhost: Any, exchange: Any) -> None:
         self._look_at(exchange)
@@ -24,7 +26,7 @@ class Broken(Feature):
         self._look_at(queue)
 
     def _look_at(self, found: Any) -> None:
-        if found.name == "odd":
+        if self.fails and found.name == "odd":
             raise RuntimeError("planted")
 
 
@@ -34,9 +36,10 @@ def put(inside: Inside, queue: str) -> None:
 
 def test_a_declaration_that_fails_leaves_nothing(tmp_path: Path) -> None:
     """Neither now nor at the next start, and its name is free."""
-    inside = Inside(tmp_path / "data").start()
-    broken = Broken()
+    inside, broken = Inside(tmp_path / "data"), Broken()
     inside.features.append(broken)
+    inside.start()
+    broken.fails = True
     with pytest.raises(RuntimeError, match="planted"):
         inside.vhost.declare_queue("odd", durable=True)
     with pytest.raises(RuntimeError, match="planted"):
@@ -58,10 +61,12 @@ def test_a_declaration_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_fails_for_one_queue_reaches_the_others(tmp_path: Path) -> None:
-    inside = Inside(tmp_path / "data").start()
+    inside, broken = Inside(tmp_path / "data"), Broken()
+    inside.features.append(broken)
+    inside.start()
     for name in ("first", "odd", "last"):
         inside.vhost.declare_queue(name, durable=True)
-    inside.features.append(Broken())
+    broken.fails = True
     inside.policies.put(Policy("/", "short", "", {"max-length": 1}, apply_to="queues"))
     for _ in inside.vhost.apply_policies():
         pass
