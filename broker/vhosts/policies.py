@@ -108,43 +108,6 @@ class _Compiled(NamedTuple):
     pattern: Pattern
 
 
-FEW_CHANGES = 16
-"""More changed policies than this are not compared with each object one by one."""
-
-
-class Changes:
-    """Policies of a vhost that were set, replaced or removed, as long as they are few."""
-
-    __slots__ = ("_before", "_patterns", "are_many")
-
-    def __init__(self) -> None:
-        self._before: list[Policy] = []
-        self._patterns: list[Pattern] = []
-        self.are_many = False
-
-    def note(self, before: _Compiled | None, now: _Compiled | None) -> None:
-        if before is not None:
-            self._before.append(before.policy)
-        if now is not None:
-            self._patterns.append(now.pattern)
-        if len(self._before) > FEW_CHANGES or len(self._patterns) > FEW_CHANGES:
-            self.are_many = True
-            self._before.clear()
-            self._patterns.clear()
-
-    def concern(self, name: str, in_force: InForce | None) -> bool:
-        """Whether an object that was under these policies before may be under others now: it was
-        under one that changed, or fits the pattern of one."""
-        if self.are_many:
-            return True
-        if in_force is not None:
-            for policy in self._before:
-                if policy is in_force.policy or policy is in_force.operator_policy:
-                    return True
-        octets = octets_of(name)
-        return any(pattern.matches_octets(octets) for pattern in self._patterns)
-
-
 def _rank_of(compiled: _Compiled) -> tuple[int, str]:
     """The lower, the earlier it is looked at."""
     return -compiled.policy.priority, compiled.policy.name
@@ -160,7 +123,6 @@ class Policies:
         self._records: dict[bool, dict[tuple[str, str], _Compiled]] = {False: {}, True: {}}
         self._ranked: dict[tuple[bool, str], list[_Compiled]] | None = None
         self._in_force: dict[tuple[int, int], InForce] = {}
-        self._changes: dict[str, Changes] = {}
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -216,16 +178,13 @@ class Policies:
                 "(policies_max)"
             )
         records[policy.vhost, policy.name] = compiled
-        self._note(policy.vhost, old, compiled)
         self._change_rank(operator, policy.vhost, old, compiled)
         self._save(operator)
         return created
 
     def delete(self, vhost: str, name: str, *, operator: bool = False) -> None:
         """Removes a policy. Raises KeyError if there is none."""
-        old = self._records[operator].pop((vhost, name))
-        self._note(vhost, old, None)
-        self._change_rank(operator, vhost, old)
+        self._change_rank(operator, vhost, self._records[operator].pop((vhost, name)))
         self._save(operator)
 
     def forget_vhost(self, vhost: str) -> None:
@@ -237,14 +196,6 @@ class Policies:
             if gone:
                 self._save(operator)
         self._ranked = None
-        self._changes.pop(vhost, None)
-
-    def _note(self, vhost: str, before: _Compiled | None, now: _Compiled | None) -> None:
-        self._changes.setdefault(vhost, Changes()).note(before, now)
-
-    def take_changes(self, vhost: str) -> Changes:
-        """What changed since this was asked last."""
-        return self._changes.pop(vhost, None) or Changes()
 
     def _change_rank(
         self, operator: bool, vhost: str, old: _Compiled | None, *new: _Compiled
