@@ -1,6 +1,7 @@
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, final
 
+@final
 class Reached:
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...

@@ -12,7 +12,6 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Callable
-from time import monotonic
 
 log = logging.getLogger("leveret.timers")
 
@@ -44,12 +43,12 @@ class TimingWheel:
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Calls `callback()` no earlier than `seconds` from now, and up to 10 ms later."""
-        slot = int((monotonic() + seconds) / SLOT_S) + 1
+        slot = int((self._loop.time() + seconds) / SLOT_S) + 1
         return self._enter(-(-slot // COARSE_SLOTS) * COARSE_SLOTS, callback)
 
     def punctual(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Calls `callback()` no earlier than `seconds` from now, and up to 1 ms later."""
-        return self._enter(int((monotonic() + seconds) / SLOT_S) + 1, callback)
+        return self._enter(int((self._loop.time() + seconds) / SLOT_S) + 1, callback)
 
     def _enter(self, slot: int, callback: Callable[[], None]) -> Timer:
         timer = Timer(callback)

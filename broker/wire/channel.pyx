@@ -516,8 +516,8 @@ cdef class Channel(contracts.Channel):
     # -- very many queues --------------------------------------------------------------------------
 
     cdef int put_off(self, Message* message, Exchange exchange, found, bint mandatory) except -1:
-        """The message goes to very many queues, which may have to be found yet: the caller continues
-        with `fanned_out`."""
+        """The message goes to very many queues, which may have to be found yet: the caller
+        continues with `fanned_out`."""
         self.unrouted += 1
         self.unrouted_bytes += message.body_length
         self.fan_out = FanOut(exchange, found, mandatory, self.topology.version)
@@ -539,7 +539,7 @@ cdef class Channel(contracts.Channel):
         if not is_found(found):
             found = yield from found
             if not way.is_inspected and type(found) is tuple:
-                # Those that are no tuple are found anew for each message: they are not held at once.
+                # Others are found anew for each message: they are not held at once.
                 self.connection.keep_route(
                     way.version, way.exchange_name, way.routing_key, exchange, found)
         self.unrouted -= 1

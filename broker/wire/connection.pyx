@@ -18,7 +18,7 @@ from broker.kernel.steps import first_step
 from broker.schema.arguments import memory_of
 from broker.schema.errors import ChannelFault, CommandInvalid, NotAllowed
 from broker.schema.shovel_keys import ON_BEHALF_OF
-from broker.wire import channel as channels
+from broker.wire import channel as channel_module
 from broker.wire.ack_timeouts import timeout_of
 from broker.wire.argument_lists import frame
 from broker.wire.channel cimport Channel
@@ -62,7 +62,7 @@ cdef class Connection(FrameParser):
     cdef object _channels_limit      # of the user, as of that version of the users
     cdef object _limits_version
     cdef int _silent_beats
-    cdef bint _is_over               # the host knows of its end
+    cdef bint _is_over               # the host has counted its end
     cdef uint32_t _specials
     cdef public object auth_mechanism
     # The client library, as it calls itself.
@@ -388,7 +388,7 @@ cdef class Connection(FrameParser):
                 f"allowed user limit of ({limit})"
             )
         config = self._host.config
-        channel = channels.Channel(
+        channel = channel_module.Channel(
             self,
             self.output,
             number,

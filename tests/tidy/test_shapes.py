@@ -63,7 +63,6 @@ LONG = {
     ),
     "node.py: node_metrics": (110, "is a table, a row per metric"),
     "persister.pyx: Persister.finish": (80, "the end of a round, step by step in its order"),
-    "persister.pyx: Persister.gather": (80, "the start of a round, step by step in its order"),
     "scan.pyx: visit": (70, "one loop over counters, compiled for each kind of object"),
     "spans.pyx: read_settled": (80, "one loop over a file's entries, without Python"),
     "stream_reader.pyx: StreamReader.work": (70, HOT),

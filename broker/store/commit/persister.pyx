@@ -60,14 +60,6 @@ cdef enum:
     PART_NS = 1000000
 
 
-cdef list untracked():
-    """A new list that Python's garbage collector does not walk over: 100,000 queues that have
-    something to write, each elsewhere in memory, took 10 ms of whichever turn it was."""
-    cdef list made = []
-    PyObject_GC_UnTrack(made)
-    return made
-
-
 cdef class Persister:
     """`wake()` asks for the end of a turn, in which `collect` is called. `on_readable` belongs to
     the threads' eventfds."""
@@ -89,7 +81,7 @@ cdef class Persister:
         self.relieved = None
         self.no_sync = no_sync
         self.first = []
-        self.dirty = untracked()
+        self.dirty = []
         self.behind = []
         self.left = []
         self.left_behind = []
@@ -179,6 +171,10 @@ cdef class Persister:
                 self.behind.append(store)
             else:
                 self.dirty.append(store)
+                if len(self.dirty) == MANY_DIRTY:
+                    # Python's garbage collector does not walk over it from now on: 100,000 queues,
+                    # each elsewhere in memory, took 10 ms of whichever turn it was.
+                    PyObject_GC_UnTrack(self.dirty)
         return 0
 
     cdef bint has_dirty(self) noexcept:
@@ -370,7 +366,7 @@ cdef class Persister:
         cdef Dirty store
         cdef Confirmer confirmer
         # From its end on: taking the first of 100,000 would move the others.
-        self.left, self.dirty = self.dirty, untracked()
+        self.left, self.dirty = self.dirty, []
         self.left.reverse()
         self.left_behind, self.behind = self.behind, []
         self.left_behind.reverse()
