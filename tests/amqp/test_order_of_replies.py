@@ -2,7 +2,6 @@
 channels go on."""
 
 import os
-import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from tests.amqp import raw
 from tests.amqp.raw import Client
 from tests.appliance import Appliance
 from tests.bench.leveret import Leveret
-from tests.store.driven import Driven
+from tests.store.driven import Driven, ready
 from tests.store.stalled_disk import nothing_comes, overview, stallable, wait_for
 
 MESSAGES = 3
@@ -303,7 +302,7 @@ class Written:
 
 
 def end_of_round(driven: Driven) -> None:
-    assert select.select([driven.persister.writer.event_fd], [], [], 20)[0]
+    assert ready([driven.persister.writer.event_fd], 20)
     driven.persister.on_written()
 
 

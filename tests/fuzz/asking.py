@@ -222,14 +222,7 @@ class Control:
             self.reader = self.socket.makefile("rb")
         for data in frames.values():
             self.socket.sendall(struct.pack(">I", len(data)) + data)
-        waiting = set(frames)
-        while waiting:
-            (size,) = struct.unpack(">I", self._read(4))
-            answer = self.decoder.decode(self._read(size))
-            if answer.get("error", {}).get("error") == "internal_error":
-                verb = msgspec.msgpack.decode(frames[answer["id"]])
-                raise EOFError(f"{answer['error']} to {str(verb)[:1000]}")
-            waiting.discard(answer.get("id"))
+        self._answers(frames)
         if broken:
             self.socket.sendall(broken)
             self.socket.shutdown(socket.SHUT_WR)
@@ -239,6 +232,25 @@ class Control:
             self.reader.close()
             self.socket.close()
             self.socket = None
+
+    def serve_again(self) -> None:
+        """Ends what mutants of `app.stop`, `node.drain` and `listeners.suspend` did, before a good
+        client looks. Raises FoundError."""
+        request = Request(id=-1, verb="app.start", args={})
+        try:
+            self._exchange({-1: msgspec.msgpack.encode(request)}, b"")
+        except (OSError, EOFError) as error:
+            raise FoundError(f"{self.name}: app.start is not answered: {error!r}") from error
+
+    def _answers(self, frames: dict[int, bytes]) -> None:
+        waiting = set(frames)
+        while waiting:
+            (size,) = struct.unpack(">I", self._read(4))
+            answer = self.decoder.decode(self._read(size))
+            if answer.get("error", {}).get("error") == "internal_error":
+                verb = msgspec.msgpack.decode(frames[answer["id"]])
+                raise EOFError(f"{answer['error']} to {str(verb)[:1000]}")
+            waiting.discard(answer.get("id"))
 
     def _read(self, size: int) -> bytes:
         data: bytes = self.reader.read(size)
@@ -356,6 +368,9 @@ class Pages:
             count.mutants += 1
             count.octets += len(data)
 
+    def serve_again(self) -> None:
+        """No request of these doors ends the service."""
+
     def _end(self) -> None:
         if self.socket is not None:
             self.socket.close()
@@ -420,9 +435,11 @@ def fuzz(
             now = time.monotonic()
             if now - looked > 2:
                 looked = now
+                door.serve_again()
                 look(f"{door.name}, seed {seed}, mutants up to {numbers.stop}")
             if seconds is not None and now - begun > seconds:
                 break
+        door.serve_again()
         look(f"{door.name}, seed {seed}, at the end")
     except FoundError as error:
         count.findings.append(str(error))

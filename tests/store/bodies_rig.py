@@ -6,7 +6,6 @@ stops cleanly first.
 
 from __future__ import annotations
 
-import select
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from broker.store.commit.persister import Persister
 from broker.store.files import disk
 from broker.store.index.location_index import IndexSettings
 from tests.inner import body_references
+from tests.store.driven import let_go, ready
 
 BACKENDS = ("ram", "leveldb")
 backends = pytest.mark.parametrize("backend", BACKENDS)
@@ -151,10 +151,10 @@ class Rig:
             quiet = 0
             while quiet < 2:
                 wait = 5.0 if any(thread.open for thread in threads) else 0.002
-                ready, _, _ = select.select(list(threads_fds(threads)), [], [], wait)
-                quiet = 0 if ready else quiet + 1
+                answered = ready(threads_fds(threads), wait)
+                quiet = 0 if answered else quiet + 1
                 for thread, on_ready in threads.items():
-                    if thread.event_fd in ready:
+                    if thread.event_fd in answered:
                         on_ready()
                 self.turn.run()
 
@@ -217,6 +217,7 @@ class Rig:
     def _close(self) -> None:
         for thread in self.persister.io_threads:
             thread.close()
+        let_go(self.persister)
 
     def restart(self) -> None:
         self.stop()

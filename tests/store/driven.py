@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,23 @@ PROPERTIES = b"\x10\x00\x02"
 """Delivery mode 2 and nothing else."""
 
 Place = tuple[int, ...]
+
+
+def ready(fds: Iterable[int], seconds: float | None) -> set[int]:
+    """Those of which something can be read, after a wait of so long at most; None: of any length. A
+    test's process may have more files open than `select` takes."""
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    return {fd for fd, _ in poller.poll(None if seconds is None else seconds * 1000)}
+
+
+def let_go(persister: Persister) -> None:
+    """Has the collector walk over a persister's long lists of stores again, over which it does not
+    in a broker: otherwise the stores, with their open files, stay until the process ends."""
+    for each in gc.get_referents(persister):
+        if isinstance(each, list) and not gc.is_tracked(each):
+            ctypes.pythonapi.PyObject_GC_Track(ctypes.py_object(each))
 
 
 class Taker:
@@ -95,9 +114,6 @@ class Driven:
     def pump(self, done: Callable[[], bool], seconds: float = 120) -> None:
         """Runs what the loop would until `done()`."""
         threads = {thread.event_fd: on_ready for thread, on_ready in self.persister.threads.items()}
-        poll = select.poll()  # not `select`, which takes no descriptor above 1,023
-        for descriptor in threads:
-            poll.register(descriptor, select.POLLIN)
         deadline = time.monotonic() + seconds
         while not done() and self.failed is None:
             while self.callbacks:
@@ -107,7 +123,7 @@ class Driven:
             if done() or self.failed is not None:
                 break
             assert time.monotonic() < deadline, "nothing happened"
-            for descriptor, _ in poll.poll(200):
+            for descriptor in ready(threads, 0.2):
                 threads[descriptor]()
 
     def sync(self) -> None:
@@ -144,6 +160,7 @@ class Driven:
     def _close(self) -> None:
         for thread in self.persister.io_threads:
             thread.close()
+        let_go(self.persister)
 
     # -- messages ----------------------------------------------------------------------------------
 

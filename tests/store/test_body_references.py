@@ -4,7 +4,6 @@ rounds go on, those of what cannot be read at a start, and those of a vhost that
 from __future__ import annotations
 
 import errno
-import select
 import threading
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from broker.store.files import disk
 from tests.store.bodies_rig import PROPERTIES, Rig, backends, body, settings_of
+from tests.store.driven import ready
 
 
 def directory_of(rig: Rig, number: int) -> str:
@@ -148,7 +148,7 @@ def test_no_hole_is_made_where_references_are_still_to_be_read(tmp_path: Path) -
         rig.turn.run()
         rig.persister.drain_writer()
         if remover.open:
-            select.select([remover.event_fd], [], [])
+            ready([remover.event_fd], None)
             rig.persister.threads[remover]()
     held.set()
     rig.settle()

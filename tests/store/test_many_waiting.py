@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import select
 import time
 from pathlib import Path
 
-from tests.store.driven import Driven
+from tests.store.driven import Driven, ready
 
 MANY = 400
 
@@ -36,13 +35,13 @@ def test_callbacks_of_a_round_are_called_in_slices_and_in_their_order(tmp_path: 
     turns: list[int] = []
 
     ask_for(MANY, driven, called)
-    ready = {thread.event_fd: work for thread, work in driven.persister.threads.items()}
+    threads = {thread.event_fd: work for thread, work in driven.persister.threads.items()}
     while len(called) < MANY:
         if driven.callbacks:
             driven.callbacks.pop(0)()
         else:
-            for fd in select.select(list(ready), [], [], 20)[0]:
-                ready[fd]()
+            for fd in ready(threads, 20):
+                threads[fd]()
         turns.append(len(called))
     assert called == list(range(MANY))
     each = [after - before for before, after in itertools.pairwise(turns)]

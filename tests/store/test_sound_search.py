@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import struct
 import threading
 import time
@@ -22,7 +21,7 @@ from broker.store.files.sound_search import damaged_stretch
 from tests.inner import body_record
 from tests.oracles.segment_files import Record
 from tests.store.bodies_rig import PROPERTIES, Rig, Taken
-from tests.store.driven import Driven, Taker
+from tests.store.driven import Driven, Taker, ready
 
 INCARNATION = 3 << 32 | 5
 SEGMENT = 7
@@ -210,11 +209,11 @@ def test_what_was_settled_behind_a_damaged_message_stays_settled(tmp_path: Path)
 
 def turns(rig: Rig, done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    threads = {thread.event_fd: ready for thread, ready in rig.persister.threads.items()}
+    threads = {thread.event_fd: work for thread, work in rig.persister.threads.items()}
     while not done():
         assert time.monotonic() < deadline
         rig.turn.run()
-        for fd in select.select(list(threads), [], [], 0.01)[0]:
+        for fd in ready(threads, 0.01):
             threads[fd]()
 
 
