@@ -1,4 +1,4 @@
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from broker.kernel.contracts cimport Exchange, Queue
 from broker.kernel.message cimport Message, Place
@@ -30,6 +30,8 @@ cpdef enum:
 cdef class Recording:
     cdef int record(self, Message* message, Exchange exchange, tuple targets,
                     int answer) except -1
+    cdef int record_run(self, Message* messages, uint32_t count, Exchange exchange, tuple targets,
+                        int answer) except -1
 
 
 cdef class Recorder:

@@ -16,3 +16,6 @@ cdef class StreamQueue(DeclaredQueue):
     cdef int drop_old(self) except -1
     cdef int publish_sharing(self, Message* message, bint confirm, const uint8_t* noted,
                              uint32_t noted_length, SharedHeaders* shared) except -1
+    cdef bint publish_alike(self, const Message* messages, uint32_t count, SharedHeaders* shared,
+                            const uint8_t* table, uint32_t table_length,
+                            bint with_body) except -1

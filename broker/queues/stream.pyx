@@ -27,6 +27,7 @@ from broker.schema.errors import NotImplementedYet, describe
 from broker.settings.bounds import DEFAULTS
 from broker.store.commit.persister cimport Persister
 from broker.store.log.segments cimport QueueDirectory
+from broker.store.streams.alike cimport append_alike
 from broker.store.streams.recovery import recover
 from broker.store.streams.store cimport SharedHeaders, StreamStore
 
@@ -189,6 +190,23 @@ cdef class StreamQueue(DeclaredQueue):
         if self.readers.waiting:
             self.store.ask()
         return NEEDS_SYNC
+
+    cdef bint publish_alike(self, const Message* messages, uint32_t count, SharedHeaders* shared,
+                            const uint8_t* table, uint32_t table_length,
+                            bint with_body) except -1:
+        """As `publish_sharing`, of what `append_alike` takes. False: it does not, and nothing is
+        published."""
+        cdef uint64_t size = self.store.total_bytes
+        if clock.now_ms > self.backlog.noted_at:
+            self.note_held(clock.now_ms)
+        if not append_alike(
+                self.store, messages, count, shared, table, table_length, with_body):
+            return False
+        self.counts.published += count
+        self.counts.bytes_in += self.store.total_bytes - size
+        if self.readers.waiting:
+            self.store.ask()
+        return True
 
     # -- retention ---------------------------------------------------------------------------------
 

@@ -93,8 +93,7 @@ cdef class Channel(contracts.Channel):
     cdef int unroutable(self, Message* message, Exchange exchange, bint mandatory) except -1
     cdef int count_refused(self, Message* message, Exchange exchange,
                            bint is_looked_at) except -1
-    cdef int record(self, Message* message, Exchange exchange, tuple targets,
-                    int answer) except -1
+    cdef Recording my_recording(self)
     cdef int trace_publish(self, Message* message, tuple targets) except -1
     cdef int trace_delivery(self, Consumer consumer, Message* message, bint redelivered) except -1
     cdef int settle(self, uint64_t tag, bint multiple, int how) except -1

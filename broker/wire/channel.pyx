@@ -433,7 +433,7 @@ cdef class Channel(contracts.Channel):
                 for target in targets:
                     target.note_refused(self.connection)
         if self.recorder.on:
-            result |= self.record(message, exchange, targets, result)
+            result |= self.my_recording().record(message, exchange, targets, result)
         if self.traced:
             self.trace_publish(message, targets)
         if confirm:
@@ -475,8 +475,8 @@ cdef class Channel(contracts.Channel):
         exchange.publish_out += run.count
         exchange.bytes_out += run.body_bytes
         if self.recorder.on:
-            for i in range(run.count):
-                result |= self.record(&run.messages[i], exchange, targets, result)
+            result |= self.my_recording().record_run(
+                run.messages, run.count, exchange, targets, result)
         if confirm:
             self.confirms.publish_run(run.count, result)
         return 0
@@ -581,7 +581,7 @@ cdef class Channel(contracts.Channel):
         if is_kept:
             found = tuple(found)
             if self.recorder.on:
-                way.result |= self.record(&way.message, exchange, found, way.result)
+                way.result |= self.my_recording().record(&way.message, exchange, found, way.result)
             if self.traced:
                 self.trace_publish(&way.message, found)
         if confirm:
@@ -648,12 +648,11 @@ cdef class Channel(contracts.Channel):
             self.connection.refused(exchange, message.properties[:message.properties_length])
         return 0
 
-    cdef int record(self, Message* message, Exchange exchange, tuple targets,
-                    int answer) except -1:
+    cdef Recording my_recording(self):
         """A policy of the vhost has its messages kept in a history."""
         if self.recording is None:
             self.recording = self.recorder.begin(self.connection.user, self.connection.name)
-        return self.recording.record(message, exchange, targets, answer)
+        return self.recording
 
     cdef int trace_publish(self, Message* message, tuple targets) except -1:
         # A body that is collected in a file is not there.

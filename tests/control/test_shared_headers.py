@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,51 @@ async def test_messages_that_come_together_are_recorded_each(broker: Appliance) 
     assert [(row["properties"]["message_id"], row["payload_bytes"]) for row in rows] == [
         (f"m{size}", size) for size in sizes
     ]
+
+
+@pytest.mark.parametrize("level", ["headers", "full"])
+async def test_bursts_of_every_kind_are_recorded_whole_over_segments_and_a_start(
+    broker: Appliance, level: str
+) -> None:
+    """Runs of records are as what comes alone: sizes, kinds of properties, ends of segments and the
+    64 KiB within which records share come at any place of a run."""
+    chance = random.Random(7)
+    async with control(broker) as client:
+        definition = {"history": level, "stream-max-segment-size-bytes": 50_000}
+        await client.call("policy.put", vhost="/", name="keep", pattern=".*", definition=definition)
+    sent: list[tuple[str, dict[str, Any], bytes]] = []
+    size, more = 0, {}
+    for number in range(4000):
+        if chance.random() < 0.1:
+            size = chance.choice((0, 16, 16, 300))
+        if chance.random() < 0.1:
+            more = chance.choice(({}, {}, {"content_type": "a/b"}, {"headers": {"own": 1}}))
+        body = number.to_bytes(4) * (size // 4)
+        sent.append((f"orders.{number // 700 % 2}", {"message_id": f"m{number}", **more}, body))
+    with raw.Client.open((broker.host, broker.amqp_port)) as publisher:
+        for name in ("orders.0", "orders.1"):
+            publisher.call(1, "queue.declare", queue=name, durable=True)
+        publisher.call(1, "confirm.select")
+        publisher.send(
+            b"".join(
+                raw.publish(1, "", name, body, delivery_mode=2, **properties)
+                for name, properties, body in sent
+            )
+        )
+        assert set(publisher.expect_confirms(1, len(sent)).values()) == {"basic.ack"}
+    rows = await records(broker)
+    assert [row["queues"] for row in rows] == [[name] for name, _, _ in sent]
+    assert [row["payload_bytes"] for row in rows] == [len(body) for _, _, body in sent]
+    for row, (_, properties, _) in zip(rows, sent, strict=True):
+        found = row["properties"]
+        assert {key: found.get(key) for key in properties} == properties
+        assert found.keys() == {"delivery_mode", *properties}
+        assert (row["user"], row["exchange"]) == ("guest", "")
+    if level == "full":
+        assert [row["payload"] for row in rows] == [body for _, _, body in sent]
+    broker.end(kill=True)
+    broker.start()
+    assert await records(broker) == rows
 
 
 async def test_a_scan_of_the_files_gives_the_headers_that_records_share(broker: Appliance) -> None:

@@ -34,6 +34,7 @@ cdef class ChannelRecording(Recording):
     cdef int last_way                # of the last message
     cdef int next_place              # for a way that has none
 
+    cdef uint32_t record_alike(self, Message* messages, uint32_t count, bytes fields) except? 0
     cdef int look(self, Exchange exchange, tuple targets) except -1
     cdef int place_of(self, bytes fields) noexcept
     cdef SharedHeaders* share(self, Message* message, bytes fields,

@@ -15,7 +15,7 @@ from libc.string cimport memcmp, memcpy
 from broker.features.history.book cimport Book, HEADERS, OFF, PLACE_DIGITS, Way, add_places
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, store16, store32, store64
-from broker.kernel.contracts cimport Exchange, REJECTED
+from broker.kernel.contracts cimport Exchange, NEEDS_SYNC, REJECTED
 from broker.kernel.headers cimport header_place, header_table
 from broker.kernel.message cimport Message, PERSISTENT, set_parts
 from broker.store.files.record cimport OFFSET_BYTES, SHARING_BYTES, record_bytes
@@ -34,6 +34,7 @@ cdef enum:
     HEADERS_FLAG = 1 << 13
     TABLE_BYTES = 4              # the length of the headers
     SHARED_MOST = 0xFFFF         # bytes of headers that a record can share
+    SIZE_MOST = 32               # of the header that says how large a body is
     FIRST_FLAGS = 1 << 14        # flags from here on: a property stands before the headers
 
 cdef size_t size_bytes = SIZE_BYTES
@@ -59,6 +60,59 @@ cdef class ChannelRecording(Recording):
         self.exchange, self.targets, self.version = exchange, targets, self.book.version
         self.way = self.book.way(exchange, targets)
         return 0
+
+    cdef int record_run(self, Message* messages, uint32_t count, Exchange exchange, tuple targets,
+                        int answer) except -1:
+        cdef uint32_t done = 0
+        cdef uint32_t alike
+        cdef int result = 0
+        while done < count:
+            alike = 0
+            if (exchange is self.exchange and targets is self.targets
+                    and self.version == self.book.version and self.way.level != OFF
+                    and self.way.places is None):
+                alike = self.record_alike(
+                    messages + done, count - done,
+                    <bytes> self.way.fields[REFUSED if answer & REJECTED else ROUTED])
+            if alike:
+                result = NEEDS_SYNC
+            else:
+                result |= self.record(&messages[done], exchange, targets, answer)
+                alike = 1
+            done += alike
+        return result
+
+    cdef uint32_t record_alike(self, Message* messages, uint32_t count, bytes fields) except? 0:
+        """Records the first ones together, which have no headers and bodies of one size, if they
+        share all headers but that size with a record before. Returns how many; 0: the first one has
+        to be recorded alone."""
+        cdef Book book = self.book
+        cdef SharedHeaders* shared = &self.shared[self.last_way]
+        cdef size_t length = len(self.publisher) + len(fields)
+        cdef uint32_t size = messages[0].body_length
+        cdef uint32_t added = 0
+        cdef uint32_t alike = 0
+        cdef uint8_t table[TABLE_BYTES + SIZE_MOST]
+        if (book.stream is None or self.shared_fields[self.last_way] is not fields
+                or length > SHARED_MOST):
+            return 0
+        while (alike < count and messages[alike].body_length == size
+               and messages[alike].properties_length >= 2
+               and load16(messages[alike].properties) < FIRST_FLAGS):
+            alike += 1
+        if size != self.shared_sizes[self.last_way]:
+            added = <uint32_t> size_bytes
+            memcpy(table + TABLE_BYTES, <const char*> fields + len(fields) - added, added - 8)
+            store64(table + TABLE_BYTES + added - 8, size)
+        store32(table, added)
+        shared.length = <uint16_t> (length - added)
+        if not alike or not refer(book.stream.store, shared, 1) or not book.stream.publish_alike(
+                messages, alike, shared, table, TABLE_BYTES + added, self.way.level != HEADERS):
+            return 0
+        book.records += alike
+        if self.way.level != HEADERS:
+            book.record_bytes += <uint64_t> alike * size
+        return alike
 
     cdef int record(self, Message* message, Exchange exchange, tuple targets,
                     int answer) except -1:

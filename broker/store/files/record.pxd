@@ -97,7 +97,7 @@ cdef inline void record_put_behind(uint8_t* place, const Message* message, const
     short_copy(p, message.routing_key, message.routing_key_length)
     p += message.routing_key_length
     if first_length:
-        memcpy(p, first, first_length)
+        short_copy(p, first, first_length)
         p += first_length
     short_copy(p, message.properties, message.properties_length)
     p += message.properties_length

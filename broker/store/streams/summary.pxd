@@ -36,7 +36,7 @@ cdef class Summary:
     cdef uint32_t anchor_capacity
 
     cdef int add(self, uint64_t offset, int64_t timestamp, uint32_t position, uint32_t length,
-                 uint32_t body_length) except -1
+                 uint64_t body_bytes, uint32_t count=*) except -1
     cdef int add_value(self, const uint8_t* value, size_t length) except -1
     cdef bint may_hold(self, uint64_t hash) noexcept
     cdef Anchor* anchor_at(self, uint64_t offset) noexcept

@@ -52,19 +52,19 @@ cdef class Summary:
         free(self.anchors)
 
     cdef int add(self, uint64_t offset, int64_t timestamp, uint32_t position, uint32_t length,
-                 uint32_t body_length) except -1:
-        """A message stands at `position`, `length` bytes long."""
+                 uint64_t body_bytes, uint32_t count=1) except -1:
+        """A message stands at `position`, `length` bytes long; or several do, together."""
         if self.count == 0:
             self.first_offset = offset
             self.first_timestamp = timestamp
         if (self.anchor_count == 0
                 or position - self.anchors[self.anchor_count - 1].position >= ANCHOR_EVERY):
             self.anchor(offset, timestamp, position)
-        self.count += 1
-        self.end_offset = offset + 1
+        self.count += count
+        self.end_offset = offset + count
         self.last_timestamp = timestamp
         self.length = position + length
-        self.body_bytes += body_length
+        self.body_bytes += body_bytes
         return 0
 
     cdef int anchor(self, uint64_t offset, int64_t timestamp, uint32_t position) except -1:
