@@ -7,6 +7,7 @@ comparison that `broker.stats.scan` makes.
 
 from array import array
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.math cimport fabs
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -235,23 +236,26 @@ cdef class Gauge:
 
     def step(self):
         """Ends a step of the long history: what each counter rose by, each level, and what each
-        level changed by, as floats; None if nothing changed. The next step begins."""
+        level changed by, as the bytes of floats; None if nothing changed. The next step begins."""
         cdef int counters = <int> len(KINDS[self.kind][0])
         cdef int place
         cdef double* newest
+        cdef float* values
+        cdef bytes found
         self.touched = False
         if not self.count or self.marks == NULL:
             return None
         newest = self.row(self.count - 1)
         if memcmp(newest, self.marks, self.width * sizeof(double)) == 0:
             return None
-        found = array("f")
+        found = PyBytes_FromStringAndSize(
+            NULL, (counters + 2 * (self.width - counters)) * <Py_ssize_t> sizeof(float))
+        values = <float*> PyBytes_AS_STRING(found)
         for place in range(counters):
-            found.append(newest[place] - self.marks[place])
+            values[place] = <float> (newest[place] - self.marks[place])
         for place in range(counters, self.width):
-            found.append(newest[place])
-        for place in range(counters, self.width):
-            found.append(newest[place] - self.marks[place])
+            values[place] = <float> newest[place]
+            values[place + self.width - counters] = <float> (newest[place] - self.marks[place])
         self.mark(newest)
         return found
 

@@ -27,6 +27,7 @@ from broker.stats.history_file import (
     encode_frame,
     encode_header,
     fitted,
+    let_go,
     merged,
 )
 from broker.stats.sampler import (
@@ -216,7 +217,7 @@ class History:
         changes = [totals.levels[name] - before[1].get(name, 0.0) for name in levels]
         self._marks[key] = (dict(totals.counters), dict(totals.levels))
         if kind in FIRST or any(values[: len(counters)]) or any(changes):
-            records.setdefault(kind, {})[key] = array("f", values + changes)
+            records.setdefault(kind, {})[key] = array("f", values + changes).tobytes()
 
     # -- writing, in a thread ----------------------------------------------------------------------
 
@@ -233,6 +234,8 @@ class History:
                 if not self._failing:
                     log.error("history: %s; this step of it is lost", error)
                 self._failing = True
+        # Here and bit by bit: 100,000 of them would be freed in one turn of the loop.
+        self._gently(let_go(records))
 
     def _append(self, tier: Tier, records: Records, at: int, covered: int, left_out: int) -> None:
         if at <= self._newest[tier.name]:

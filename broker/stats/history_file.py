@@ -59,12 +59,12 @@ class Header(msgspec.Struct):
     columns: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 
 
-def section_of(width: int, records: Mapping[int, array[float]]) -> Section:
+def section_of(width: int, records: Mapping[int, bytes]) -> Section:
     """A section with these records."""
     keys = array("Q", sorted(records))
     values = array("f")
     for key in keys:
-        values.extend(records[key])
+        values.frombytes(records[key])
     return Section(width, keys, values)
 
 
@@ -155,8 +155,18 @@ def _decode_frame(body: memoryview, kinds: list[str]) -> Frame | None:
     return Frame(end, covered, left_out, sections)
 
 
-Records: TypeAlias = "dict[str, dict[int, array[float]]]"
-"""By kind of object the record of each key."""
+Records: TypeAlias = "dict[str, dict[int, bytes]]"
+"""By kind of object the record of each key: floats, as bytes, which Python's garbage collector does
+not walk over."""
+
+
+def let_go(records: Records) -> Iterator[None]:
+    """Empties the records in short steps."""
+    for of_kind in records.values():
+        while of_kind:
+            for _ in range(min(100, len(of_kind))):
+                of_kind.popitem()
+            yield None
 
 
 def merged(frames: Iterable[Frame], columns: Columns) -> Iterator[tuple[Records, int, int] | None]:
@@ -179,9 +189,10 @@ def merged(frames: Iterable[Frame], columns: Columns) -> Iterator[tuple[Records,
                 record = section.values[place * section.width : (place + 1) * section.width]
                 known = into.get(key)
                 if known is not None:
+                    before = memoryview(known).cast("f")
                     for column in (*range(counters), *range(counters + levels, section.width)):
-                        record[column] += known[column]
-                into[key] = record
+                        record[column] += before[column]
+                into[key] = record.tobytes()
                 if place % 50 == 0:
                     yield None
     yield total, covered, left_out
@@ -202,7 +213,7 @@ def fitted(
             left -= size * len(of_kind)
             continue
         for place, (key, record) in enumerate(of_kind.items()):
-            ranked.append((-sum(record[:counters]), kind, key, size))
+            ranked.append((-sum(memoryview(record).cast("f")[:counters]), kind, key, size))
             if place % 100 == 0:
                 yield None
     ranked.sort()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from broker.kernel.reached import Reached
 from broker.kernel.through import Through
 from broker.stats.ended import Ended
 from broker.stats.gauge import Gauge
@@ -144,7 +145,7 @@ class Stats:
         """Objects with a history; those that were looked at longest ago come first."""
         self.keeps_steps = False
         """Whether touched objects are listed for a caller that takes the list at intervals."""
-        self._touched: list[tuple[str, str, Any]] = []
+        self._touched: dict[tuple[str, str], Reached] = {}
 
     # What the broker tells.
 
@@ -215,9 +216,13 @@ class Stats:
 
     def take_touched(self) -> Iterator[tuple[str, str, Any]]:
         """Kind, vhost and object of what changed since the last call and is still there, which is
-        found out one by one: there may be very many."""
-        touched, self._touched = self._touched, []
-        return (entry for entry in touched if not entry[2].gauge.ended)
+        found out one by one: there may be very many, of which each is let go of in its turn."""
+        touched, self._touched = self._touched, {}
+        for (kind, vhost), things in touched.items():
+            for thing in things:
+                if not thing.gauge.ended:
+                    yield kind, vhost, thing
+                things.let_some_go(1)
 
     def sample(self, broker: Sampled) -> Iterator[None]:
         """One sample of everything, as a generator of short steps."""
@@ -249,7 +254,7 @@ class Stats:
                 touched: list[Any] = []
                 start = scan(kind, some, start, len(some), at, before, sums, lively, touched)
                 if self.keeps_steps:
-                    self._touched += [(kind, vhost.name, thing) for thing in touched]
+                    self._touch(kind, vhost.name, touched)
                 for thing in lively:
                     if not self._has_room():
                         break
@@ -313,6 +318,12 @@ class Stats:
         if levels is not None:
             levels["connections"] += connections
             levels["channels"] += channels
+
+    def _touch(self, kind: str, vhost: str, touched: list[Any]) -> None:
+        if touched:
+            known = self._touched.setdefault((kind, vhost), Reached())
+            for thing in touched:
+                known.add(thing)
 
     def _add_up(self, kind: str, sums: Sums, vhost: str) -> None:
         """Adds what happened since the last look to the totals."""

@@ -6,6 +6,7 @@ and a coarser ring needs no averaging. Times are milliseconds since 1970.
 
 from __future__ import annotations
 
+import functools
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -29,15 +30,18 @@ class Sample(NamedTuple):
 
 
 class _Tier:
-    """One ring. A step holds the last row that was added within it."""
+    """One ring. A step holds the last row that was added within it. All rows lie in one array: an
+    array for each column would be a dozen objects for Python's garbage collector to walk over, in
+    each of a thousand histories."""
 
-    __slots__ = ("columns", "size", "start", "step", "times")
+    __slots__ = ("rows", "size", "start", "step", "times", "width")
 
     def __init__(self, width: int, step: int, size: int) -> None:
+        self.width = width
         self.step = step
         self.size = size
         self.times = array("q")
-        self.columns = [array("d") for _ in range(width)]
+        self.rows = array("d")
         self.start = 0
         """Index of the oldest row, once the ring is full."""
 
@@ -47,18 +51,18 @@ class _Tier:
         newest = (self.start - 1) % count if count else -1
         if count and at // self.step <= times[newest] // self.step:
             times[newest] = max(at, times[newest])
-            for column, value in zip(self.columns, values, strict=True):
-                column[newest] = value
+            self._put(newest, values)
         elif count < self.size:
             times.append(at)
-            for column, value in zip(self.columns, values, strict=True):
-                column.append(value)
+            self.rows.extend(values)
         else:
             oldest = self.start
             times[oldest] = at
-            for column, value in zip(self.columns, values, strict=True):
-                column[oldest] = value
+            self._put(oldest, values)
             self.start = (oldest + 1) % count
+
+    def _put(self, place: int, values: Sequence[float]) -> None:
+        self.rows[place * self.width : (place + 1) * self.width] = array("d", values)
 
     def stand(self, begin: int, end: int, values: Sequence[float]) -> None:
         """Adds one row to each step from that of `begin` to the one before that of `end`; all of
@@ -68,19 +72,35 @@ class _Tier:
             return
         first = begin + (end // self.step - begin // self.step - count) * self.step
         times = array("q", range(first, first + count * self.step, self.step))
-        self.times = (self.in_order(self.times) + times)[-self.size :]
-        self.columns = [
-            (self.in_order(column) + array("d", [value]) * count)[-self.size :]
-            for column, value in zip(self.columns, values, strict=True)
-        ]
+        self.times = (in_order(self.times, self.start) + times)[-self.size :]
+        rows = in_order(self.rows, self.start * self.width) + array("d", values) * count
+        self.rows = rows[-self.size * self.width :]
         self.start = 0
 
-    def in_order(self, values: array[N]) -> array[N]:
-        return values[self.start :] + values[: self.start] if self.start else values
+    def times_in_order(self) -> array[int]:
+        return in_order(self.times, self.start)
+
+    def column(self, place: int) -> array[float]:
+        """One series, the oldest value first."""
+        return in_order(self.rows[place :: self.width], self.start)
 
     @property
     def first(self) -> int:
         return self.times[self.start] if self.times else 0
+
+
+def in_order(values: array[N], start: int) -> array[N]:
+    """A ring from its oldest value on, which stands at `start`."""
+    return values[start:] + values[:start] if start else values
+
+
+@functools.cache
+def _shape(
+    counters: tuple[str, ...], levels: tuple[str, ...]
+) -> tuple[frozenset[str], tuple[str, ...], dict[str, int]]:
+    """The counters, all names, and the column of each: the same for all series of a kind."""
+    names = (*counters, *levels)
+    return frozenset(counters), names, {name: place for place, name in enumerate(names)}
 
 
 class Series:
@@ -94,9 +114,7 @@ class Series:
         levels: Sequence[str],
         tiers: Iterable[tuple[int, int]],
     ) -> None:
-        self.counters = frozenset(counters)
-        self.names = (*counters, *levels)
-        self._places = {name: place for place, name in enumerate(self.names)}
+        self.counters, self.names, self._places = _shape(tuple(counters), tuple(levels))
         self._tiers = [_Tier(len(self.names), step, size) for step, size in tiers]
 
     @property
@@ -126,13 +144,13 @@ class Series:
         if tier is None:
             # None reaches so far back; the one that knows the longest past is as good as any.
             tier = min(self._tiers, key=lambda one: (one.first, one.step))
-        times = tier.in_order(tier.times)
+        times = tier.times_in_order()
         low = bisect_right(times, from_ms - 1)
         high = bisect_right(times, to_ms)
         names = [name for name in (wanted or self.names) if name in self._places]
         series: dict[str, list[float | None]] = {}
         for name in names:
-            values = tier.in_order(tier.columns[self._places[name]])
+            values = tier.column(self._places[name])
             if name not in self.counters:
                 series[name] = list(values[low:high])
                 continue
@@ -156,8 +174,8 @@ class Series:
             (one for one in self._tiers if one.first <= from_ms or len(one.times) < one.size),
             self._tiers[-1],
         )
-        times = tier.in_order(tier.times)
-        values = tier.in_order(tier.columns[self._places[name]])
+        times = tier.times_in_order()
+        values = tier.column(self._places[name])
         newest = now - now % (increment_s * 1000)
         found = []
         for at in range(newest, newest - age_s * 1000 - 1, -increment_s * 1000):

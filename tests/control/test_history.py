@@ -258,13 +258,15 @@ def test_what_is_no_history_file_is_told(data: bytes) -> None:
 
 def test_a_frame_comes_back_as_it_was() -> None:
     width = width_of(COLUMNS["queue"])
-    records = {key: array("f", [float(key % 97)] * width) for key in (2**64 - 1, 5, 77)}
+    records = {key: array("f", [float(key % 97)] * width).tobytes() for key in (2**64 - 1, 5, 77)}
     frame = Frame(BEGIN, 60_000, 3, {"queue": section_of(width, records)})
     header, frames, whole = decode(encode_header(60_000, COLUMNS) + encode_frame(frame, COLUMNS))
     assert list(frames) == [frame]
     assert header.step_ms == 60_000
     assert whole[0] > 0
-    assert frame.sections["queue"].of(77) == records[77]
+    found = frame.sections["queue"].of(77)
+    assert found is not None
+    assert found.tobytes() == records[77]
     assert frame.sections["queue"].of(6) is None
 
 

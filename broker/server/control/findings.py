@@ -18,6 +18,7 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 from broker.kernel.through import Through
+from broker.kernel.wide_dict import WideDict
 from broker.server.control import troubles
 from broker.server.control.views import name_of
 from broker.stats.gauges import DELIVERING
@@ -35,6 +36,9 @@ MOVERS = 10
 
 GROUP_FROM = 4
 """From this number on, problems of one kind and one order of magnitude in a vhost share a line."""
+
+NAMES = 5
+"""Things that a line of several problems names; no more of its problems are kept."""
 
 _LOOK_EVERY_MS = 30_000
 _STEP = 16
@@ -85,10 +89,12 @@ class Problem:
 
 @dataclass(slots=True)
 class Line:
-    """One line of the list: a problem, or several that are alike in one vhost, the worst first and
-    the others in no order."""
+    """One line of the list: a problem, or several that are alike in one vhost, of which `NAMES` are
+    kept, the worst first and the others in no order. To keep 100,000 would take memory, and freeing
+    them a long turn."""
 
     problems: list[Problem]
+    count: int
     least: int
     """Messages of the problem with the fewest, and of the one with the most."""
     most: int
@@ -96,7 +102,7 @@ class Line:
     @classmethod
     def of(cls, problem: Problem) -> Line:
         """A line of one problem."""
-        return cls([problem], problem.depth, problem.depth)
+        return cls([problem], 1, problem.depth, problem.depth)
 
     @property
     def weight(self) -> float:
@@ -105,7 +111,9 @@ class Line:
     def add(self, problem: Problem) -> None:
         """Takes one more that is alike."""
         problems = self.problems
-        problems.append(problem)
+        self.count += 1
+        if len(problems) < NAMES:
+            problems.append(problem)
         if problem.weight > problems[0].weight:
             problems[0], problems[-1] = problem, problems[0]
         self.least = min(self.least, problem.depth)
@@ -116,13 +124,37 @@ class Line:
 class Share:
     """What is known of one vhost, or of one user's connections to it."""
 
-    problems: list[Problem] = field(default_factory=list)
+    problems: int = 0
+    groups: dict[tuple[str, str, int], Line] = field(default_factory=dict)
+    """Problems that are alike, by what they have in common."""
     lines: list[Line] = field(default_factory=list)
     """Heaviest first."""
     words: Counter[str] = field(default_factory=Counter)
     """How many queues have which word of trouble."""
     growing: list[tuple[float, Any]] = field(default_factory=list)
     publishers: list[tuple[float, Any]] = field(default_factory=list)
+
+    def add(self, problem: Problem) -> None:
+        """One more problem of this share."""
+        self.problems += 1
+        key = (problem.trouble, problem.kind, len(str(problem.depth)))
+        line = self.groups.get(key)
+        if line is None:
+            self.groups[key] = Line.of(problem)
+        else:
+            line.add(problem)
+
+    def arrange(self) -> None:
+        """Makes the lines of the groups, the heaviest first."""
+        for line in self.groups.values():
+            if line.count >= GROUP_FROM:
+                self.lines.append(line)
+            else:
+                self.lines += [Line.of(problem) for problem in line.problems]
+        self.groups.clear()
+        self.lines.sort(key=lambda line: -line.weight)
+        for movers in (self.growing, self.publishers):
+            _cut(movers)
 
     @property
     def is_bad(self) -> bool:
@@ -154,7 +186,7 @@ class ProblemWatch:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._findings = Findings()
-        self._standing: dict[Any, tuple[str, int]] = {}
+        self._standing: WideDict[Any, tuple[str, int]] = WideDict()
         self._looking: asyncio.Future[None] | None = None
         self._not_before = 0.0
         self.looked_at = 0
@@ -200,12 +232,11 @@ class ProblemWatch:
         """One look at everything, in short steps."""
         broker, stats = self._broker, self._broker.stats
         findings = Findings(round=stats.rounds, now=stats.sampled_at)
-        standing: dict[Any, tuple[str, int]] = {}
         looked_at = 0
         for vhost in list(broker.vhosts.values()):
             share = findings.share(vhost.name)
             for queue in Through(vhost.queues.values()):
-                self._judge_queue(findings, share, standing, queue)
+                self._judge_queue(findings, share, queue)
                 looked_at += 1
                 if looked_at % _STEP == 0:
                     yield
@@ -214,16 +245,20 @@ class ProblemWatch:
                 self._judge_channel(findings, connection, channel)
                 yield
         for share in findings.shares.values():
-            yield from _arrange(share)
-        self._findings, self._standing, self.looked_at = findings, standing, looked_at
+            share.arrange()
+            yield
+        self._findings, self.looked_at = findings, looked_at
+        for part in self._standing.each_part():
+            for queue in [each for each in part if each.deleted]:
+                del self._standing[queue]
+            yield
 
-    def _judge_queue(
-        self, findings: Findings, share: Share, standing: dict[Any, tuple[str, int]], queue: Any
-    ) -> None:
+    def _judge_queue(self, findings: Findings, share: Share, queue: Any) -> None:
         now, config = findings.now, self._broker.config
         gauge = self._broker.stats.gauge("queue", queue)
         if gauge is None and _is_unused(queue):
             share.words["idle"] += 1
+            self._standing.pop(queue, None)
             return
         word = troubles.of_queue(queue, gauge, now, config.stuck_after)
         share.words[word] += 1
@@ -231,10 +266,14 @@ class ProblemWatch:
         if growth > troubles.GROWTH_MIN:
             _add_mover(share.growing, growth, queue)
         if word not in SEVERITY:
+            self._standing.pop(queue, None)
             return
         before = self._standing.get(queue)
-        since = before[1] if before is not None and before[0] == word else now
-        standing[queue] = (word, since)
+        if before is not None and before[0] == word:
+            since = before[1]
+        else:
+            since = now
+            self._standing[queue] = (word, since)
         if word == "refusing":
             # What is refused is what would be added.
             since, growth = queue.refusals.since, queue.refusals.rate
@@ -245,7 +284,7 @@ class ProblemWatch:
         depth = queue.messages_ready + queue.messages_unacknowledged
         problem = Problem(word, "queue", queue, since, depth, growth)
         problem.weigh(now)
-        share.problems.append(problem)
+        share.add(problem)
 
     def _has_lasted(self, word: str, age: int, gauge: Any) -> bool:
         """Whether the state is more than a passing one."""
@@ -270,7 +309,7 @@ class ProblemWatch:
                 waiting = channel.messages_unconfirmed
                 problem = Problem("unconfirmed", "connection", channel, since, waiting, 0.0)
                 problem.weigh(now)
-                findings.share(vhost, owner).problems.append(problem)
+                findings.share(vhost, owner).add(problem)
         if channel.messages_unacknowledged:
             for consumer in list(channel.deliveries.consumers.values()):
                 self._judge_consumer(findings, consumer, gauge)
@@ -287,7 +326,7 @@ class ProblemWatch:
             return
         problem = Problem("stuck", "consumer", consumer, gauge.acked_at, consumer.unacked, 0.0)
         problem.weigh(now)
-        findings.share(queue.vhost_name).problems.append(problem)
+        findings.share(queue.vhost_name).add(problem)
 
 
 def _is_unused(queue: MessageQueue) -> bool:
@@ -303,29 +342,6 @@ def _is_unused(queue: MessageQueue) -> bool:
 def _comes_back(gauge: Any) -> bool:
     """Whether half of what is delivered was delivered before: it goes round."""
     return bool(2 * gauge.rate("redeliver") >= gauge.rate_of(DELIVERING))
-
-
-def _arrange(share: Share) -> Iterator[None]:
-    """Puts the problems of a share into lines, the heaviest first."""
-    groups: dict[tuple[str, str, int], Line] = {}
-    for number, problem in enumerate(share.problems, 1):
-        key = (problem.trouble, problem.kind, len(str(problem.depth)))
-        line = groups.get(key)
-        if line is None:
-            groups[key] = Line.of(problem)
-        else:
-            line.add(problem)
-        if number % _STEP == 0:
-            yield
-    for line in groups.values():
-        if len(line.problems) >= GROUP_FROM:
-            share.lines.append(line)
-        else:
-            share.lines += [Line.of(problem) for problem in line.problems]
-        yield
-    share.lines.sort(key=lambda line: -line.weight)
-    for movers in (share.growing, share.publishers):
-        _cut(movers)
 
 
 def _add_mover(movers: list[tuple[float, Any]], rate: float, thing: Any) -> None:

@@ -14,16 +14,13 @@ if TYPE_CHECKING:
     from broker.queues.types import MessageQueue
     from broker.server.app import Broker
 
-_NAMES = 5
-"""How many of a group are named."""
-
 _LIMITS = {"x-max-length": "messages_ready", "x-max-length-bytes": "message_bytes_ready"}
 
 
 def problem_row(broker: Broker, caller: Caller, line: Line, now: int) -> dict[str, Any]:
     """A line of the list as the caller may see it."""
     worst = line.problems[0]
-    if len(line.problems) > 1:
+    if line.count > 1:
         return _group_row(line)
     row: dict[str, Any] = {
         "severity": SEVERITY[worst.trouble],
@@ -150,19 +147,16 @@ _GROUP_TEXTS = {
 
 
 def _group_row(line: Line) -> dict[str, Any]:
-    worst, count = line.problems[0], len(line.problems)
+    worst, count = line.problems[0], line.count
     least, most = line.least, line.most
     number = f"{least:,}" if least == most else f"{least:,}–{most:,}"
     plural = "" if least == most == 1 else "s"
     nouns = {"queue": "queues", "consumer": "consumers", "connection": "channels"}
     if worst.kind == "connection":
         vhost = name_of(worst.thing.connection.vhost) or ""
-        names = [one.thing.connection.name for one in line.problems[:_NAMES]]
+        names = [one.thing.connection.name for one in line.problems]
     else:
-        queues = [
-            one.thing.queue if one.kind == "consumer" else one.thing
-            for one in line.problems[:_NAMES]
-        ]
+        queues = [one.thing.queue if one.kind == "consumer" else one.thing for one in line.problems]
         vhost, names = queues[0].vhost_name, [queue.name for queue in queues]
     template = _GROUP_TEXTS[worst.trouble]
     if worst.kind == "consumer":

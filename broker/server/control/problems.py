@@ -168,7 +168,7 @@ def _movers(found: Iterable[list[tuple[float, Any]]]) -> list[tuple[float, Any]]
 
 
 def _count(node: list[dict[str, Any]], shares: list[Share]) -> int:
-    return len(node) + sum(len(share.problems) for share in shares)
+    return len(node) + sum(share.problems for share in shares)
 
 
 def _is_bad(node: list[dict[str, Any]], shares: list[Share]) -> bool:
