@@ -2,6 +2,12 @@ cimport cython
 from cpython.ref cimport PyObject
 
 
+# More queues than this do not get a message at once. One may have to make its store first, which
+# takes up to 9 microseconds.
+cdef enum:
+    QUEUES_AT_ONCE = 512
+
+
 @cython.final
 cdef class Reached:
     cdef PyObject** things       # with a reference to each that is not let go

@@ -1,6 +1,8 @@
 from collections.abc import Iterator
 from typing import Any, final
 
+AT_ONCE: int
+
 @final
 class Reached:
     def __len__(self) -> int: ...

@@ -15,6 +15,8 @@ cdef enum:
     COMPARED = 8                 # up to this number they are compared one by one
     IN_TUPLE = 8192              # up to this number they become a tuple, in half a millisecond
 
+AT_ONCE = QUEUES_AT_ONCE
+
 
 @cython.final
 @cython.no_gc

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from broker.kernel.reached import Reached
+from broker.kernel.reached import AT_ONCE, Reached
 
 Found = tuple[Any, ...]
 Steps = Generator[None, None, Found | Reached]
@@ -17,6 +17,10 @@ class Pause(float):
     __slots__ = ()
 
 
+UNTIL_WRITTEN = Pause(0.005)
+"""Until less waits for the disk: rounds of many queues take some milliseconds each."""
+
+
 def first_step(steps: Steps) -> Found | Reached | Steps:
     """What is found, if one step finds it all; else the steps that remain."""
     try:
@@ -25,6 +29,11 @@ def first_step(steps: Steps) -> Found | Reached | Steps:
         found: Found | Reached = end.value
         return found
     return steps
+
+
+def is_wide(found: Found | Reached | Steps) -> bool:
+    """Whether these are very many queues, or the steps that find as many."""
+    return not isinstance(found, tuple) or len(found) > AT_ONCE
 
 
 def complete(steps: Steps) -> Found:

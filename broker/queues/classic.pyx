@@ -965,6 +965,8 @@ cdef class ClassicQueue(DeclaredQueue):
 
     def close(self) -> None:
         """Clean stop. A queue that does not survive gives back what it refers to."""
+        if self.dead_letters is not None:
+            self.dead_letters.end_wide()
         if self.store is not None and not self.deleted:
             if self.durable:
                 self.store.close()
@@ -995,6 +997,8 @@ cdef class ClassicQueue(DeclaredQueue):
         self.deleted = True
         if self.expiry is not None:
             self.expiry.stop()
+        if self.dead_letters is not None:
+            self.dead_letters.end_wide()
         self.consumers.clear()
         if self.confirms.holds and self.messages_ready:
             # Among them may be some that were taken and came back.

@@ -1,9 +1,10 @@
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from broker.kernel.message cimport Message, Place
 from broker.queues.ack_confirms cimport AckConfirms
 from broker.queues.declared cimport DeclaredQueue
 from broker.queues.dying cimport Dying
+from broker.queues.wide_letter cimport WideLetter
 from broker.store.commit.persister cimport Persister
 from broker.store.log.contracts cimport MessageStore
 
@@ -33,6 +34,8 @@ cdef class DeadLetters:
     cdef uint64_t place                  # of the dead letter at hand; 0: it was never stored
     cdef int buried_result               # of the queues that took it before
     cdef bint buries_again               # a timer will, as a full queue refused it
+    cdef set waits                       # of one to very many, those that refused it; else None
+    cdef WideLetter wide                 # the oldest dead letter, on its way to very many queues
 
     cdef int give_up(self, int reason, uint64_t size) except -1
     cdef int add(self, Place* place, int reason) except -1
@@ -44,6 +47,16 @@ cdef class DeadLetters:
                            int reason) except -1
     cdef int bury_message(self, DeclaredQueue queue, MessageStore store, Message* message,
                           int reason, int* held) except -1
+    cdef int go_nowhere(self, DeclaredQueue queue, int reason, uint64_t size, int* held) except -1
+    cdef int went(self, DeclaredQueue queue, int reason, uint64_t size, tuple targets,
+                  bytes exchange, bytes routing_key) except -1
+    cdef int bury_wide(self, DeclaredQueue queue, int reason, Message* message,
+                       int* held) except -1
+    cdef int make_wide(self, DeclaredQueue queue, uint8_t flags, Message* letter, found,
+                       bint shared) except -1
+    cdef int all_have_it(self, DeclaredQueue queue, int reason, uint64_t size,
+                         WideLetter wide) except -1
+    cdef void end_wide(self)
     cdef int tell(self, DeclaredQueue queue, int event, tuple targets, bytes exchange,
                   bytes routing_key) except -1
     cdef int offer(self, tuple targets, Message* letter, bint has_origin, int* held) except -1

@@ -5,12 +5,14 @@ unacknowledged, until the queues behind that exchange have it on disk.
 
 import functools
 
+from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker.kernel cimport clock
 from broker.kernel.contracts cimport HELD, NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.kernel.large_body cimport body_of, set_body
 from broker.kernel.message cimport BODY_IS_REFERENCE, Message, PERSISTENT, Place, set_parts
+from broker.kernel.reached cimport QUEUES_AT_ONCE, Reached
 from broker.kernel.recording cimport EVENT_DEAD_LETTERED, EVENT_DISCARDED
 from broker.queues.ack_confirms cimport AckConfirms, NOWHERE
 from broker.queues.counters cimport (
@@ -20,6 +22,7 @@ from broker.queues.counters cimport (
 from broker.queues.declared cimport DeclaredQueue
 from broker.queues.dying cimport Death, Dying
 from broker.queues.dying import reason_name
+from broker.queues.wide_letter cimport WideLetter
 from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
 from broker.store.files.body_record cimport REFERENCE_BYTES
@@ -27,12 +30,18 @@ from broker.store.files.planted cimport planted
 from broker.store.log.contracts cimport FOUND, MessageStore, WAIT
 from broker.store.log.shared_refs cimport place_key
 
+from broker.kernel.steps import complete
+
 cdef enum:
+    PUT_OFF = 8                  # beside the answers of queues: more of very many are to be asked
     TURN_LETTERS = 32            # dead letters that each queue may hand over in a turn
     LETTER_DROPS = 64            # messages that could be dropped in the time of one dead letter
 
 # How long a dead letter waits before it is offered to a full queue again.
 cdef double BURY_AGAIN_S = 0.25
+
+# How long one to very many queues waits while too much waits for the disk.
+cdef double UNTIL_WRITTEN_S = 0.02
 
 
 cdef class DeathCounters:
@@ -101,21 +110,31 @@ cdef class DeadLetters:
             queue.turn.drops_left -= LETTER_DROPS
             death = dying.head()
             place = death.place
-            found = store.read(&place, &message)
+            # One that is on its way to very many queues does without its record.
+            found = FOUND if self.wide is not None else store.read(&place, &message)
             if found == WAIT:
                 break
             result = STORED
             if found == FOUND:
                 self.place = place_key(&place)
-                result = self.bury_message(queue, store, &message, death.reason, &held)
+                if self.wide is None:
+                    result = self.bury_message(queue, store, &message, death.reason, &held)
+                if self.wide is not None:
+                    result = self.bury_wide(queue, death.reason, &message, &held)
                 if confirms.holds:
-                    confirms.pass_origin(&message, &place, result, held)
+                    # As with a refused one, a part stays for the queues that do not have it yet.
+                    confirms.pass_origin(
+                        &message, &place, REJECTED if result == PUT_OFF else result, held)
             elif confirms.holds:
                 confirms.resolve_place(&place, False)
-            if result == REJECTED:
+            if result == PUT_OFF and self.persister.tail_bytes <= self.persister.tail_limit:
+                queue.turn.touch_queue(queue)
+                break
+            if result == REJECTED or result == PUT_OFF:
                 if not self.buries_again:
                     self.buries_again = True
-                    queue.later(BURY_AGAIN_S, functools.partial(self.bury_again, queue))
+                    queue.later(BURY_AGAIN_S if result == REJECTED else UNTIL_WRITTEN_S,
+                                functools.partial(self.bury_again, queue))
                 break
             self.forget_takers()
             dying.pop()
@@ -153,6 +172,7 @@ cdef class DeadLetters:
                            int reason) except -1:
         """The same for a message that was never stored. Queues that refuse it do without."""
         cdef set takers = self.takers
+        cdef set waits = self.waits
         cdef int before = self.buried_result
         cdef int result
         cdef int held = 0
@@ -163,48 +183,48 @@ cdef class DeadLetters:
             result = self.bury_message(queue, store, message, reason, &held)
         finally:
             queue.turn.hops -= 1
-        self.takers = takers
+        self.takers, self.waits = takers, waits
         self.buried_result = before
         return result
 
     cdef void forget_takers(self) noexcept:
         """The next dead letter has not been offered to any queue."""
-        self.takers = None
+        self.takers = self.waits = None
         self.buried_result = STORED
 
     cdef int bury_message(self, DeclaredQueue queue, MessageStore store, Message* message,
                           int reason, int* held) except -1:
         """Publishes one dead letter. STORED or NEEDS_SYNC, or REJECTED while a target queue is
-        full; `held` queues answer its publisher later, or NOWHERE."""
+        full; `held` queues answer its publisher later, or NOWHERE. One to very many queues is only
+        made ready (`wide`), unless it was never stored."""
         cdef Message letter
         cdef bytes exchange, routing_key, properties, reference
-        cdef tuple targets
         cdef object body = b""
         cdef BodyStore bodies = queue.bodies
-        cdef DeathCounters deaths
         cdef int result
-        cdef bint shared
+        cdef bint is_wide, shared
         held[0] = 0
         found = queue.dead_letter(
             queue, reason_name(reason), message.exchange[:message.exchange_length],
             message.routing_key[:message.routing_key_length],
             message.properties[:message.properties_length])
+        is_wide = self.place and goes_wide(found)
+        if not is_wide:
+            found = all_at_once(found)
+            if self.waits is not None:
+                found = only_to(self.waits, found)
+                if found is None:
+                    return self.all_have_it(queue, reason, message.body_length, None)
         if found is not None and message.flags & BODY_IS_REFERENCE and message.body == NULL and (
-                need_body(<tuple> found[0])):
+                is_wide or need_body(<tuple> found[0])):
             result = store.find_body(message)
             if result == WAIT:
                 return REJECTED
             if result != FOUND:
                 found = None
-        deaths = self.counted()
         if found is None:
-            deaths.unrouted[reason] += 1
-            deaths.unrouted_bytes[reason] += message.body_length
-            self.forget_takers()
-            held[0] = NOWHERE
-            self.tell(queue, EVENT_DISCARDED, (), b"", b"")
-            return STORED
-        targets, exchange, routing_key, properties = found
+            return self.go_nowhere(queue, reason, message.body_length, held)
+        way, exchange, routing_key, properties, passes = found
         # A target may be this queue, whose buffers move when it stores a message.
         if message.body != NULL:
             body = body_of(message)
@@ -220,18 +240,94 @@ cdef class DeadLetters:
         letter.timestamp = clock.now_ms
         letter.origin = message.origin
         shared = (not letter.flags & BODY_IS_REFERENCE and bodies is not None
-                  and len(targets) > 1 and letter.body_length >= bodies.embed_below)
+                  and (is_wide or PyTuple_GET_SIZE(way) > 1)
+                  and letter.body_length >= bodies.embed_below)
+        if is_wide:
+            return self.make_wide(queue, message.flags, &letter, (way, passes), shared)
         if shared:
             bodies.share(&letter)
-        result = self.offer(targets, &letter, self.confirms.is_awaited(message), held)
+        result = self.offer(<tuple> way, &letter, self.confirms.is_awaited(message), held)
         if shared:
             bodies.release(letter.reference)
         if result != REJECTED:
-            self.tell(queue, EVENT_DEAD_LETTERED, targets, exchange, routing_key)
-            self.lettered += 1
-            deaths.lettered[reason] += 1
-            deaths.lettered_bytes[reason] += message.body_length
+            self.went(queue, reason, message.body_length, <tuple> way, exchange, routing_key)
         return result
+
+    cdef int make_wide(self, DeclaredQueue queue, uint8_t flags, Message* letter, found,
+                       bint shared) except -1:
+        """The letter goes to very many queues; `flags` are those of the message that died."""
+        self.wide = WideLetter()
+        self.wide.flags = flags
+        self.wide.takers, self.wide.only = self.takers, self.waits
+        self.wide.is_kept = queue.observer is not None
+        self.wide.keep(letter, found, queue.bodies, shared)
+        return STORED
+
+    cdef int bury_wide(self, DeclaredQueue queue, int reason, Message* message,
+                       int* held) except -1:
+        """The same for `wide`, as far as a turn has time; PUT_OFF: the next one has to continue. Of
+        `message` only what its confirm waits for is filled in."""
+        cdef WideLetter wide = self.wide
+        cdef bint is_over
+        message.flags = wide.flags
+        message.origin = wide.message.origin
+        held[0] = 0
+        if self.persister.tail_bytes > self.persister.tail_limit:
+            return PUT_OFF            # to many queues it may be more than may wait for the disk
+        try:
+            is_over = wide.go_on(self.confirms.is_awaited(message))
+        except Exception:
+            self.end_wide()           # the next try begins anew
+            raise
+        held[0] = wide.held
+        if not is_over:
+            return PUT_OFF
+        self.buried_result |= wide.result
+        self.end_wide()
+        if wide.refused is not None:
+            self.waits = wide.refused
+            return REJECTED
+        if not wide.taken and self.waits is None:
+            return self.go_nowhere(queue, reason, wide.message.body_length, held)
+        return self.all_have_it(queue, reason, wide.message.body_length, wide)
+
+    cdef int all_have_it(self, DeclaredQueue queue, int reason, uint64_t size,
+                         WideLetter wide) except -1:
+        """A letter to very many queues is with all of them. `wide` is None if those that had
+        refused it are gone."""
+        cdef int result = self.buried_result
+        if wide is None:
+            self.went(queue, reason, size, (), b"", b"")
+        else:
+            self.went(queue, reason, size, wide.queues(), wide.exchange, wide.routing_key)
+        self.forget_takers()
+        return result
+
+    cdef void end_wide(self):
+        """The queue is deleted, or all have the letter."""
+        if self.wide is not None:
+            self.wide.end()
+            self.wide = None
+
+    cdef int go_nowhere(self, DeclaredQueue queue, int reason, uint64_t size, int* held) except -1:
+        """No queue gets the dead letter: it is gone."""
+        cdef DeathCounters deaths = self.counted()
+        deaths.unrouted[reason] += 1
+        deaths.unrouted_bytes[reason] += size
+        self.forget_takers()
+        held[0] = NOWHERE
+        self.tell(queue, EVENT_DISCARDED, (), b"", b"")
+        return STORED
+
+    cdef int went(self, DeclaredQueue queue, int reason, uint64_t size, tuple targets,
+                  bytes exchange, bytes routing_key) except -1:
+        """All queues have the dead letter."""
+        cdef DeathCounters deaths = self.counted()
+        self.tell(queue, EVENT_DEAD_LETTERED, targets, exchange, routing_key)
+        self.lettered += 1
+        deaths.lettered[reason] += 1
+        deaths.lettered_bytes[reason] += size
+        return 0
 
     cdef int tell(self, DeclaredQueue queue, int event, tuple targets, bytes exchange,
                   bytes routing_key) except -1:
@@ -287,6 +383,32 @@ cdef class DeadLetters:
                 deaths.given_up[reason] + deaths.unrouted[reason])
             row[USE_DISCARD_REJECTED_BYTES + 2 * reason] = (
                 deaths.given_up_bytes[reason] + deaths.unrouted_bytes[reason])
+
+
+cdef only_to(set waits, found):
+    """A letter that went to very many queues before, to those of them; None: it goes to none."""
+    if found is None:
+        return None
+    way, exchange, routing_key, properties, _ = found
+    targets = tuple([target for target in way if target in waits])
+    return (targets, exchange, routing_key, properties, None) if targets else None
+
+
+cdef bint goes_wide(found):
+    """Whether a letter has very many queues, or only the steps that find as many."""
+    return found is not None and (type(found[0]) is not tuple or (
+        PyTuple_GET_SIZE(found[0]) > QUEUES_AT_ONCE))
+
+
+cdef all_at_once(found):
+    """All queues of a letter that cannot wait; None: there are none."""
+    if not goes_wide(found):
+        return found
+    way, exchange, routing_key, properties, passes = found
+    targets = tuple(way if type(way) in (tuple, Reached) else complete(way))
+    if passes is not None:
+        targets = tuple(filter(passes, targets))
+    return (targets, exchange, routing_key, properties, None) if targets else None
 
 
 cdef bint need_body(tuple targets) except -1:

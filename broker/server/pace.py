@@ -9,6 +9,8 @@ from collections.abc import Generator, Iterable
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
+from broker.kernel.steps import Pause
+
 T = TypeVar("T")
 
 _TURN_S = 0.0002
@@ -80,14 +82,16 @@ class _Queue:
 _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
 
 
-async def paced(steps: Generator[None, None, T] | Iterable[None]) -> T:
-    """Runs a generator in slices; what it returns."""
+async def paced(steps: Generator[Pause | None, None, T] | Iterable[None]) -> T:
+    """Runs a generator in slices, and waits where it yields a `Pause`; what it returns."""
     pace = Pace()
     iterator = iter(steps)
     while True:
         try:
-            next(iterator)
+            step: object = next(iterator)
         except StopIteration as end:
             found: T = end.value
             return found
+        if isinstance(step, Pause):
+            await asyncio.sleep(step)
         await pace()

@@ -6,12 +6,15 @@ The headers are RabbitMQ's: `x-death`, newest first, with one entry for each que
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from broker.fields.codec import Long, Malformed, Timestamp, octets, text
 from broker.fields.headers import ListedProperties
 from broker.fields.properties import copied_to, readable
 from broker.kernel import clock
+from broker.kernel.reached import Reached
+from broker.kernel.steps import Found, Steps, first_step, is_wide
 from broker.queues.classic import ClassicQueue
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
@@ -21,7 +24,8 @@ from broker.vhosts.routes import Routes
 EXPIRATION_BIT = 8
 COUNT_MAX = 2**63 - 1
 
-Letter = tuple[tuple[MessageQueue, ...], bytes, bytes, bytes]
+Passes = Callable[[MessageQueue], bool]
+Letter = tuple[Found | Reached | Steps, bytes, bytes, bytes, Passes | None]
 
 
 class DeadLetters:
@@ -40,7 +44,9 @@ class DeadLetters:
         listed: bytes,
     ) -> Letter | None:
         """Queues, exchange, routing key and properties of a dead letter; None if its exchange is
-        not there or nothing is bound for it, and then the message is gone.
+        not there or nothing is bound for it, and then the message is gone. Very many queues are not
+        looked at here, or only the steps that find them are returned: then the last part says of
+        each whether it gets the letter (None: each does).
 
         `reason`: rejected, expired, maxlen or delivery_limit. `exchange`, `routing_key` and
         `listed` are those of the message as the queue has it. Properties that cannot be read stay
@@ -71,16 +77,16 @@ class DeadLetters:
         if limits.dead_letter_routing_key is not None:
             keys = [limits.dead_letter_routing_key]
         told = readable(listed)
-        targets = tuple(
-            target
-            for target in self._routes.route(through, keys, told.get("headers", {}), told)
-            if reason == "rejected" or not is_cycle(target.name, deaths)
-        )
-        if not targets:
+        steps = self._routes.routing(through, keys, told.get("headers", {}), told)
+        targets = first_step(steps)
+        passes = None if reason == "rejected" else _no_cycle(deaths)
+        if isinstance(targets, tuple) and not is_wide(targets) and passes is not None:
+            targets, passes = tuple(filter(passes, targets)), None
+        if targets == ():
             return None
         # A declaration of before this was refused may name a longer key.
         key = octets(keys[0])[:SHORT_STRING_MOST]
-        return targets, octets(through.name), key, listed
+        return targets, octets(through.name), key, listed, passes
 
 
 def record_death(
@@ -140,6 +146,10 @@ def merged(told: list[Any]) -> list[dict[str, Any]]:
         if not isinstance(same[0].get("count"), int):
             same[0]["count"] = len(same)
     return [same[0] for same in alike.values()]
+
+
+def _no_cycle(deaths: list[dict[str, Any]]) -> Passes:
+    return lambda target: not is_cycle(target.name, deaths)
 
 
 def is_cycle(queue: str, deaths: list[dict[str, Any]]) -> bool:

@@ -6,12 +6,14 @@ What is defined in it, and how that changes, is `broker.vhosts.defining`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from broker.fields import properties
 from broker.fields.codec import octets
 from broker.kernel.contracts import REJECTED, STORED
+from broker.kernel.reached import Reached
+from broker.kernel.steps import UNTIL_WRITTEN, Pause
 from broker.kernel.through import Through
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
@@ -30,6 +32,9 @@ log = logging.getLogger("leveret.vhost")
 
 # A journal with more entries than this for each object that lives is compacted at start.
 WASTE_MAX = 4
+
+QUEUES_A_STEP = 16
+"""Of very many queues that a message goes to."""
 
 
 class Published(NamedTuple):
@@ -259,7 +264,26 @@ class VHost(DefiningVHost):
         queues: Sequence[Any] | None = None,
         who: tuple[str, str] = ("", ""),
     ) -> Published:
-        """Publishes a message that comes over no channel.
+        """All steps of `publishing` at once."""
+        steps = self.publishing(exchange, keys, found, body, queues, who)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                published: Published = end.value
+                return published
+
+    def publishing(
+        self,
+        exchange: BoundExchange,
+        keys: list[str],
+        found: dict[str, Any],
+        body: bytes,
+        queues: Sequence[Any] | Reached | None = None,
+        who: tuple[str, str] = ("", ""),
+    ) -> Generator[Pause | None, None, Published]:
+        """Publishes a message that comes over no channel, in short steps: it may go to very many
+        queues. One that is deleted between the steps does not get it.
 
         `keys` are its routing key and those of CC and BCC, `found` its properties by name, both as
         checked; `queues` are those it goes to, where that is known already;
@@ -271,32 +295,15 @@ class VHost(DefiningVHost):
             kept = {name: value for name, value in headers.items() if name != "BCC"}
             listed = properties.encode({**found, "headers": kept})
         if queues is None:
-            queues = self.routes.publish(exchange, keys, found, listed)
+            queues = yield from self.routes.publishing(exchange, keys, found, listed)
         persistent = found.get("delivery_mode") == 2
-        taken = 0
-        reference = None
-        if len(queues) > 1 and len(body) >= self.bodies.embed_below:
-            reference = self.bodies.share_bytes(body)
-        for queue in queues:
-            answer = queue.put(
-                octets(exchange.name), octets(keys[0]), listed, body, persistent, reference
-            )
-            taken += answer != REJECTED
-        if reference is not None:
-            self.bodies.release_bytes(reference)
-        if taken < len(queues) and exchange.duplicates is not None:
+        parts = (octets(exchange.name), octets(keys[0]), listed, body, persistent)
+        taken, refused = yield from self._put_into_each(queues, parts)
+        if refused and exchange.duplicates is not None:
             exchange.duplicates.forget(listed)
         if self.recorder.on:
-            answer = REJECTED if taken < len(queues) else STORED
-            self.recorder.begin(*who).keep(
-                exchange,
-                octets(exchange.name),
-                octets(keys[0]),
-                listed,
-                body,
-                tuple(queues),
-                answer,
-            )
+            answer = REJECTED if refused else STORED
+            self.recorder.begin(*who).keep(exchange, *parts[:4], tuple(queues), answer)
         exchange.publish_in += 1
         exchange.bytes_in += len(body)
         if not queues:
@@ -305,7 +312,32 @@ class VHost(DefiningVHost):
             return Published(0, 0)
         exchange.publish_out += 1
         exchange.bytes_out += len(body)
-        if taken < len(queues):
+        if refused:
             exchange.refused += 1
             exchange.bytes_refused += len(body)
-        return Published(len(queues), taken)
+        return Published(taken + refused, taken)
+
+    def _put_into_each(
+        self, queues: Sequence[Any] | Reached, parts: tuple[bytes, bytes, bytes, bytes, bool]
+    ) -> Generator[Pause | None, None, tuple[int, int]]:
+        """How many queues took a message, and how many refused it. Its `parts`: exchange, routing
+        key, properties, body, and whether it is persistent."""
+        taken = refused = 0
+        reference = None
+        if len(queues) > 1 and len(parts[3]) >= self.bodies.embed_below:
+            reference = self.bodies.share_bytes(parts[3])
+        try:
+            for number, queue in enumerate(queues, 1):
+                if number % QUEUES_A_STEP == 0:
+                    yield None
+                    while self._persister.under_pressure:
+                        # One message may be more than unwritten ones may take together.
+                        yield UNTIL_WRITTEN
+                if not getattr(queue, "deleted", False):
+                    answer = queue.put(*parts, reference)
+                    taken += answer != REJECTED
+                    refused += answer == REJECTED
+        finally:
+            if reference is not None:
+                self.bodies.release_bytes(reference)
+        return taken, refused

@@ -18,26 +18,23 @@ from broker.kernel.ledger cimport Unacked
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, Message, Place, SPECIAL_FLAGS, set_parts,
 )
-from broker.kernel.reached cimport Reached
+from broker.kernel.reached cimport QUEUES_AT_ONCE, Reached
 from broker.kernel.recording import NOT_RECORDING
 from broker.kernel.short_copy cimport short_copy
-from broker.kernel.steps import Pause
+from broker.kernel.steps import UNTIL_WRITTEN
 from broker.schema.errors import FrameError, NotImplementedYet, PreconditionFailed
 from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
 from broker.wire.ack_timeouts import AckTimeouts
 from broker.wire.confirms cimport Confirms
 from broker.wire.deliveries cimport Deliveries, SETTLE_REQUEUE, SETTLED_AT_ONCE
-from broker.wire.fan_out cimport FanOut, QUEUES_AT_ONCE
+from broker.wire.fan_out cimport FanOut
 from broker.wire.output cimport OUT_FULL, Output, OutputOwner, put_body
 from broker.wire.publish_run cimport Run
 from broker.wire.replies cimport Replies
 from broker.wire.route_memo cimport RouteMemo
 from broker.wire.sizes cimport count_size, count_sizes
 from broker.wire.upload cimport Upload
-
-# Rounds of many queues take some milliseconds each.
-UNTIL_WRITTEN = Pause(0.005)
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* data, size_t length, const void* needle, size_t needle_length)

@@ -15,6 +15,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from broker.fields import properties
 from broker.fields.codec import Reader, encode_table, text as text_of
 from broker.kernel.steps import first_step
+from broker.kernel.through import Through
 from broker.schema.arguments import memory_of
 from broker.schema.errors import ChannelFault, CommandInvalid, NotAllowed
 from broker.schema.shovel_keys import ON_BEHALF_OF
@@ -457,7 +458,7 @@ cdef class Connection(FrameParser):
                 if channel.transaction is not None:
                     self.vhost.slices.begin(channel.transaction.take().emptied())
                 channel.end()
-                for consumer in list(channel.deliveries.consumers.values()):
+                for consumer in Through(channel.deliveries.consumers.values()):
                     self.leave_consumer(channel, consumer)
                     consumer.queue.remove_consumer(consumer)
                     yield
@@ -485,7 +486,8 @@ cdef class Connection(FrameParser):
         for channel in ending:
             is_long = is_long or not channel.has_nothing()
         if is_long:
-            LongWork(self, self._forgotten(channels, ending)).begin()
+            # Lists would be walked over by the garbage collector: hundreds may leave at a time.
+            LongWork(self, self._forgotten(Through(channels), Through(ending))).begin()
             return
         for channel in ending:
             channel.end()

@@ -6,12 +6,6 @@ from broker.kernel.reached cimport Reached
 from broker.store.bodies.store cimport BodyStore
 
 
-# More queues than this do not get a message at once. One may have to make its store first, which
-# takes up to 9 microseconds.
-cdef enum:
-    QUEUES_AT_ONCE = 512
-
-
 cdef class FanOut:
     cdef Message message                 # points into what follows
     cdef bytes exchange_name

@@ -96,7 +96,7 @@ def test_dead_letters_for_a_full_queue_are_offered_again_by_one_timer(wired: Wir
     source = wired.queue(dead_letter_exchange="")
     timers: list[Callable[[], None]] = []
     source.later = lambda _seconds, again: timers.append(again)
-    source.dead_letter = lambda *_: ((grave,), b"", b"grave", b"\0\0")
+    source.dead_letter = lambda *_: ((grave,), b"", b"grave", b"\0\0", None)
     wired.publish(grave.name)
     wired.consume(source, "c")
     for tag in range(1, 6):

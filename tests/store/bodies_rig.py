@@ -129,6 +129,7 @@ class Rig:
             b"dead",
             b"k",
             PROPERTIES,
+            None,
         )
         return queue
 

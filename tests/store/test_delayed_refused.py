@@ -79,7 +79,7 @@ def test_a_message_that_an_error_keeps_is_tried_again_and_told_of_once(
     inside: Inside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     inside.vhost.unbind("later", "full", "queue", "")
-    route = inside.vhost.routes.route
+    route = inside.vhost.routes.routing
     errors = iter([MemoryError("no memory"), MemoryError("no memory")])
 
     def failing(*given: Any, **named: Any) -> Any:
@@ -87,7 +87,7 @@ def test_a_message_that_an_error_keeps_is_tried_again_and_told_of_once(
             raise error
         return route(*given, **named)
 
-    monkeypatch.setattr(inside.vhost.routes, "route", failing)
+    monkeypatch.setattr(inside.vhost.routes, "routing", failing)
     for body in (b"one", b"two"):
         publish(inside.vhost, "later", "", LATER, body)
     leave(inside)

@@ -20,6 +20,7 @@ LONG_FILES: dict[str, str] = {
     "broker/schema/arguments.py": "one table, a row per argument",
     "broker/settings/config.py": "one table, a row per setting",
     "broker/schema/control_schema.py": "one table, a row per verb",
+    "broker/features/delayed/holding.pyx": "one class: what waits, leaves and is offered again",
     "broker/store/bodies/store.pyx": "one class: references, rounds and files share its tables",
     "broker/store/commit/persister.pyx": "one class: asking, making and ending a round share lists",
     "broker/store/files/disk.pyx": "the one door: all access to files",

@@ -11,6 +11,8 @@ from broker.features.interface import Feature
 from broker.fields import properties
 from broker.fields.codec import text
 from broker.fields.headers import ListedProperties
+from broker.kernel.reached import Reached
+from broker.kernel.steps import Found, Steps, first_step, is_wide
 from broker.settings.bounds import Bounds
 from broker.store.files import disk
 
@@ -23,7 +25,7 @@ log = logging.getLogger("leveret.delayed")
 # Routes that a release remembers while the topology stands still.
 ROUTES_MAX = 1024
 
-Routed = tuple[tuple[Any, ...], bytes | None]
+Routed = tuple[Found | Reached | Steps, bytes | None]
 
 
 class Delayed(Feature):
@@ -141,7 +143,7 @@ class Route:
         self._version = -1
 
     def __call__(self, routing_key: bytes, listed: bytes) -> Routed:
-        """The queues, and the properties where they change."""
+        """The queues, or the steps that find very many, and the properties where they change."""
         version = self._vhost.topology_version
         if version != self._version:
             self._version = version
@@ -161,8 +163,9 @@ class Route:
             without = ListedProperties(listed)
             without.remove_header("BCC")
             changed = without.encode()
-        routes = self._vhost.routes
-        found = routes.route(self._exchange, keys, headers, told, due=True), changed
-        if is_plain and len(self._known) < ROUTES_MAX:
+        steps = self._vhost.routes.routing(self._exchange, keys, headers, told, due=True)
+        found = first_step(steps), changed
+        # Very many queues are found anew: a thousand keys may lead to all of them.
+        if is_plain and len(self._known) < ROUTES_MAX and not is_wide(found[0]):
             self._known[routing_key] = found
         return found

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.features.delayed.entry cimport Entry
+from broker.features.delayed.leaving cimport Leaving, Refused
 from broker.features.delayed.schedule cimport Schedule
 from broker.kernel.contracts cimport Queue
 from broker.kernel.message cimport Message, Place
@@ -8,13 +9,6 @@ from broker.kernel.turn cimport Turn
 from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
 from broker.store.log.queue_store cimport QueueStore
-
-
-cdef class Refused:
-    cdef Place place
-    cdef set takers                      # the queues that have it, None if there are none
-    cdef int given                       # NEEDS_SYNC if one of those is to be synced
-    cdef bint is_told                    # the log says why it stays
 
 
 cdef class Holding(Queue):
@@ -33,7 +27,9 @@ cdef class Holding(Queue):
     cdef list refused                    # Refused, in the order in which they were due
     cdef uint32_t refused_max            # with this number of refusals no more are released
     cdef set takers                      # of the message that leaves, as in Refused
-    cdef int given
+    cdef set waits                       # likewise
+    cdef int given                       # likewise
+    cdef Leaving leaving                 # None: none is on its way to very many queues
     cdef bint offering                   # a timer to offer those again is set
     cdef readonly bint deleted
     cdef public bint open                # whether it takes messages; it always gives them out
@@ -46,6 +42,10 @@ cdef class Holding(Queue):
     cdef int arm(self, int64_t due) except -1
     cdef int release_due(self, list safe) except -1
     cdef int release(self, Message* message, Place* place, Refused refused, list safe) except -1
+    cdef int conclude(self, int result, Place* place, Refused refused, Py_ssize_t at,
+                      list safe) except -1
+    cdef int go_on(self, list safe) except -1
+    cdef void end_leaving(self)
     cdef int give(self, Message* message, Place* place) except -1
     cdef bint is_in_memory(self, uint32_t segment, uint32_t position) except -1
     cdef int settle_all(self, list places) except -1

@@ -22,7 +22,7 @@ class Holding(Queue):
         name: str,
         incarnation: int,
         durable: bool,
-        route: Callable[[bytes, bytes], tuple[tuple[Any, ...], bytes | None]],
+        route: Callable[[bytes, bytes], tuple[Any, bytes | None]],
         bodies: BodyStore,
         bounds: Bounds = ...,
     ) -> None: ...

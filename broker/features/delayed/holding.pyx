@@ -17,6 +17,7 @@ from broker.features.delayed.browser import Browser, START
 from broker.features.delayed.delay cimport delay_of, negated
 from broker.features.delayed.delay import delay_in
 from broker.features.delayed.entry cimport Entry
+from broker.features.delayed.leaving cimport Leaving, Refused
 from broker.features.delayed.restart cimport is_live
 from broker.features.delayed.restart import restore
 from broker.features.delayed.run cimport LATER, NONE
@@ -26,7 +27,9 @@ from broker.kernel.contracts cimport NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place, set_parts,
 )
+from broker.kernel.reached cimport QUEUES_AT_ONCE
 from broker.kernel.turn cimport Turn
+from broker.queues.wide_letter cimport WideLetter
 from broker.schema.errors import PreconditionFailed
 from broker.settings.bounds import DEFAULTS
 from broker.store.bodies.store cimport BodyStore
@@ -48,10 +51,8 @@ cdef enum:
 # How long a message waits before it is offered to a full queue again.
 cdef double OFFER_AGAIN_S = 0.25
 
-
-cdef class Refused:
-    """A message that was due and could not leave: a queue that has to take it is full, or an error
-    came between."""
+# How long one to very many queues waits while too much waits for the disk.
+cdef double UNTIL_WRITTEN_S = 0.02
 
 
 cdef class Holding(Queue):
@@ -196,7 +197,10 @@ cdef class Holding(Queue):
             return 0
         clock.refresh()
         try:
-            self.release_due(safe)
+            if self.leaving is not None:
+                self.go_on(safe)
+            if self.leaving is None:
+                self.release_due(safe)
         except Exception:
             self.offer_later()
             raise
@@ -247,6 +251,9 @@ cdef class Holding(Queue):
                 continue
             self.released += 1
             self.release(&message, &place, None, safe)
+            if self.leaving is not None:
+                self.wake()
+                break
         return 0
 
     cdef int release(self, Message* message, Place* place, Refused refused, list safe) except -1:
@@ -254,10 +261,11 @@ cdef class Holding(Queue):
         leave it joins those that are offered again, `refused` if it was one. A place whose targets
         are to be synced first goes to `safe`."""
         cdef int result
-        self.takers = None
+        self.takers = self.waits = None
         self.given = STORED
         if refused is not None:
             self.takers = refused.takers
+            self.waits = refused.waits
             self.given = refused.given
         try:
             result = self.give(message, place)
@@ -269,13 +277,53 @@ cdef class Holding(Queue):
                 refused = Refused()
             refused.is_told = True
             result = REJECTED
+        if self.leaving is not None:
+            self.leaving.place = place[0]
+            self.leaving.refused = refused
+            self.leaving.at = len(self.refused)
+            return 0
+        return self.conclude(result, place, refused, len(self.refused), safe)
+
+    cdef int go_on(self, list safe) except -1:
+        """Gives the message that is on its way to very many queues to the next ones."""
+        cdef Leaving leaving = self.leaving
+        cdef WideLetter letter = leaving.letter
+        cdef Refused refused = leaving.refused
+        cdef int result = STORED
+        if self.persister.tail_bytes > self.persister.tail_limit:
+            # To many queues it may be more than may wait for the disk.
+            self.later(UNTIL_WRITTEN_S, self.wake)
+            return 0
+        try:
+            if not letter.go_on(False):
+                self.wake()
+                return 0
+        except Exception:
+            log.exception("a delayed message of exchange '%s' cannot leave; it is tried again",
+                          self.name)
+            result = REJECTED
+        self.end_leaving()
+        self.takers = None
+        self.waits = letter.refused if result == STORED else letter.only
+        self.given = letter.result | (STORED if refused is None else refused.given)
+        if self.waits is not None:
+            result = REJECTED
+        elif not letter.taken and refused is None and result == STORED:
+            self.unroutable += 1
+        return self.conclude(result, &leaving.place, refused, leaving.at, safe)
+
+    cdef int conclude(self, int result, Place* place, Refused refused, Py_ssize_t at,
+                      list safe) except -1:
+        """All queues were offered a message: who have it is in `takers`. If one refused it, it gets
+        this place among the refused ones."""
         if result == REJECTED:
             if refused is None:
                 refused = Refused()
             refused.place = place[0]
             refused.takers = self.takers
+            refused.waits = self.waits
             refused.given = self.given
-            self.refused.append(refused)
+            self.refused.insert(at, refused)
             self.offer_later()
         elif self.given & NEEDS_SYNC and self.durable:
             safe.append(_told(place))
@@ -287,6 +335,7 @@ cdef class Holding(Queue):
         """Publishes a message to the queues it reaches now and that do not have it (`takers`), so
         that it goes where an operator sends it meanwhile. REJECTED while one of them is full."""
         cdef Queue queue
+        cdef WideLetter letter
         cdef int answer
         cdef bytes exchange, body
         cdef bytes routing_key = message.routing_key[:message.routing_key_length]
@@ -305,10 +354,20 @@ cdef class Holding(Queue):
         message.properties = <const uint8_t*> <char*> properties
         message.properties_length = <uint32_t> len(properties)
         message.timestamp = clock.now_ms
-        if not targets and self.takers is None:
-            self.unroutable += 1
         takers = set() if self.takers is None else set(self.takers)
-        shared = len(targets) > 1 and message.body_length >= self.bodies.embed_below
+        shared = message.body_length >= self.bodies.embed_below
+        if type(targets) is not tuple or len(targets) > QUEUES_AT_ONCE:
+            letter = WideLetter()
+            letter.takers, letter.only = self.takers, self.waits
+            letter.keep(message, (targets, None), self.bodies, shared)
+            self.leaving = Leaving(letter)
+            return STORED
+        if self.waits is not None:
+            # It went to very many before.
+            targets = tuple([target for target in targets if target in self.waits])
+        elif not targets and self.takers is None:
+            self.unroutable += 1
+        shared &= len(targets) > 1
         if shared:
             self.bodies.share(message)
         try:
@@ -328,6 +387,12 @@ cdef class Holding(Queue):
                 message.flags &= ~BODY_IS_REFERENCE
         return REJECTED if is_refused else STORED
 
+    cdef void end_leaving(self):
+        """No more queues get the message that was on its way to very many."""
+        if self.leaving is not None:
+            self.leaving.letter.end()
+            self.leaving = None
+
     def offer_later(self):
         if not self.offering:
             self.offering = True
@@ -345,6 +410,9 @@ cdef class Holding(Queue):
         self.offering = False
         if self.deleted:
             return
+        if self.leaving is not None:
+            self.offer_later()
+            return
         clock.refresh()
         self.refused = []
         try:
@@ -356,6 +424,8 @@ cdef class Holding(Queue):
                 count += 1
                 if found == FOUND:
                     self.release(&message, &place, one, safe)
+                    if self.leaving is not None:
+                        break
                 else:
                     self.damaged += 1
                     self.store.settle(&place)
@@ -468,6 +538,7 @@ cdef class Holding(Queue):
     def delete(self) -> None:
         """The exchange is gone, and with it all it held back."""
         self.deleted = True
+        self.end_leaving()
         if self.timer is not None:
             self.timer.cancel()
         self.refused = []
@@ -476,6 +547,7 @@ cdef class Holding(Queue):
 
     def close(self) -> None:
         """Clean stop."""
+        self.end_leaving()
         if not self.deleted:
             self.store.close()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.fields import properties
 from broker.fields.codec import octets, text
+from broker.kernel.steps import is_wide
 from broker.schema.errors import AccessRefused, describe
 
 Given = tuple[tuple[Any, ...], bytes | str | None]
@@ -61,6 +62,7 @@ class ToExchange:
         if not queues:
             where = describe("exchange", self._exchange.name, self._vhost.name)
             found = (), f"{where} leads a message with routing key '{key}' to no queue"
-        if is_plain and len(self._known) < ROUTES_MAX:
+        # Very many queues are found anew: a thousand keys may lead to all of them.
+        if is_plain and len(self._known) < ROUTES_MAX and not is_wide(queues):
             self._known[routing_key] = found
         return found

@@ -53,7 +53,7 @@ from broker.wire.settling import purged
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
-    from broker.vhosts.vhost import VHost
+    from broker.vhosts.vhost import Published, VHost
 
 _REASON_MAX = 255
 HTTP_API = "HTTP API"
@@ -235,8 +235,8 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
         found = vhost.routes.route(exchange, keys, told) if queues is None else queues
         who = (HTTP_API, 0, caller.name)
         vhost.tracer.published(who, name, args.routing_key, encoded, args.payload, found)
-    published = vhost.publish(
-        exchange, keys, told, args.payload, queues, (caller.name or "", HTTP_API)
+    published: Published = await paced(
+        vhost.publishing(exchange, keys, told, args.payload, queues, (caller.name or "", HTTP_API))
     )
     routed = bool(published.taken)
     request.broker.stats.publish_from_api(vhost.name, routed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from tests.amqp import raw
 from tests.hostile.attacks.attacker import DIGITS, Attacker, numbered, sends_on
@@ -72,6 +73,29 @@ def fanout(attacker: Attacker) -> str:
         client.fence(1)
         published += 1
     return f"{published} messages to {count:,} queues"
+
+
+def wide_dead_letters(attacker: Attacker) -> str:
+    """Dead letters to 100,000 queues at once."""
+    count = attacker.count(100_000)
+    client = attacker.amqp()
+    declare = raw.method(1, "queue.declare", queue=f"w.{NUMBER}", exclusive=True, nowait=True)
+    bind = raw.method(1, "queue.bind", queue=f"w.{NUMBER}", exchange="amq.fanout", nowait=True)
+    for piece in numbered(declare + bind, count):
+        client.send(piece)
+    arguments = {"x-dead-letter-exchange": "amq.fanout"}
+    client.call(1, "queue.declare", queue="dying", exclusive=True, arguments=arguments)
+    died = 0
+    for _ in attacker.rounds():
+        client.publish(1, "", "dying", b"x" * 100)
+        got = client.get(1, "dying")
+        assert got is not None
+        client.send(raw.method(1, "basic.reject", delivery_tag=got.tag, requeue=False))
+        last = f"w.{count - 1:07}"
+        while client.call(1, "queue.declare", queue=last, passive=True).message_count <= died:
+            time.sleep(0.01)
+        died += 1
+    return f"{died} dead letters to {count:,} queues"
 
 
 def carbon_copies(attacker: Attacker) -> str:
