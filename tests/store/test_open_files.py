@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from broker.features.dedup.id_log import IdLog
 from broker.queues.classic import ClassicQueue
@@ -14,6 +18,14 @@ from tests.appliance import ROOT
 from tests.store.driven import INCARNATION, PROPERTIES, Driven, Taker
 
 QUEUES, LIMIT = 300, 64
+
+
+@pytest.fixture(autouse=True)
+def files_are_closed() -> Iterator[None]:
+    """Thousands, which other tests of this process would have open, too, until the collector
+    happens to look at what is old."""
+    yield
+    gc.collect()
 
 
 def queues(driven: Driven, count: int = QUEUES) -> list[ClassicQueue]:
