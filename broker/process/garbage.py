@@ -112,16 +112,6 @@ class Garbage:
             return True
         return took_s > LONG_WALK_S and len(gc.get_objects(generation=2)) >= KEPT_MIN
 
-    def keep_short(self) -> None:
-        """Several times a second: looks at the young ones, however few they seem. Python counts
-        those that came less those that went, old ones too: while as many queues go as channels
-        come, it would wait until 20,000 are young, and walk for 20 ms."""
-        gc.collect(1)
-        if len(gc.get_objects(generation=2)) >= KEPT_MIN:
-            gc.collect()
-            gc.freeze()
-            self._is_unchecked = True
-
     def tick(self, now: float, is_quiet: bool, is_short: bool = False) -> None:
         """Walks over all if something was frozen since, and what objects hold has grown by
         `QUIET_GROWTH` while `is_quiet` (no client is connected), or by `GROWTH` while memory

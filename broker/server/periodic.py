@@ -50,7 +50,6 @@ class PeriodicWork:
         # First: what fails in one round must not be the end of all.
         self._broker.timers.later(TICK_S, self._tick)
         self._broker.persister.tick()
-        self._garbage.keep_short()
 
     def _sweep(self) -> None:
         self._broker.timers.later(SWEEP_S, self._sweep)

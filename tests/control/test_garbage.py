@@ -99,30 +99,6 @@ def test_a_long_walk_freezes_what_it_keeps(started: Garbage, machine: Machine) -
     assert len(kept) == garbage.KEPT_MIN
 
 
-def test_as_many_old_ones_may_go_as_young_ones_come(started: Garbage) -> None:
-    """Python counts the difference, and would leave them all to one long walk."""
-    goes = old(10 * garbage.KEPT_MIN)
-    for held in goes:
-        held.itself = None
-    gc.freeze()
-    young = []
-    while goes:
-        young.append(Held())
-        goes.pop()
-    assert len(gc.get_objects(generation=0)) > 5 * garbage.KEPT_MIN
-    started.keep_short()
-    assert sum(len(gc.get_objects(generation=each)) for each in range(3)) < 500
-    assert len(young) == 10 * garbage.KEPT_MIN
-
-
-def test_little_that_is_young_stays_where_a_walk_finds_it(started: Garbage) -> None:
-    held = weakref.ref(old()[0])
-    started.keep_short()
-    assert held() is not None
-    gc.collect()
-    assert held() is None
-
-
 def test_a_walk_that_was_long_because_of_what_it_gave_back_freezes_nothing(
     started: Garbage, machine: Machine
 ) -> None:
