@@ -8,6 +8,9 @@ cdef enum:
     QUEUES_AT_ONCE = 512
 
 
+cpdef bint is_wide(found)
+
+
 @cython.final
 cdef class Reached:
     cdef PyObject** things       # with a reference to each that is not let go

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 from typing import Any, final
 
-AT_ONCE: int
+def is_wide(found: object) -> bool: ...
 
 @final
 class Reached:

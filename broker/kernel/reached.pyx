@@ -8,6 +8,7 @@ They are found, and let go of, in steps, and no walk looks at them here.
 
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free, realloc
 
@@ -15,7 +16,11 @@ cdef enum:
     COMPARED = 8                 # up to this number they are compared one by one
     IN_TUPLE = 8192              # up to this number they become a tuple, in half a millisecond
 
-AT_ONCE = QUEUES_AT_ONCE
+
+cpdef bint is_wide(found):
+    """Whether these are very many queues, or the steps that find as many. None is not."""
+    return found is not None and (
+        type(found) is not tuple or PyTuple_GET_SIZE(found) > QUEUES_AT_ONCE)
 
 
 @cython.final

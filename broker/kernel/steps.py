@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from broker.kernel.reached import AT_ONCE, Reached
+from broker.kernel.reached import Reached
 
 Found = tuple[Any, ...]
 Steps = Generator[None, None, Found | Reached]
@@ -31,16 +31,8 @@ def first_step(steps: Steps) -> Found | Reached | Steps:
     return steps
 
 
-def is_wide(found: Found | Reached | Steps) -> bool:
-    """Whether these are very many queues, or the steps that find as many."""
-    return not isinstance(found, tuple) or len(found) > AT_ONCE
-
-
-def complete(steps: Steps) -> Found:
-    """What all steps find."""
-    while True:
-        found = first_step(steps)
-        if isinstance(found, tuple):
-            return found
-        if isinstance(found, Reached):
-            return tuple(found)
+def complete(found: Found | Reached | Steps) -> Found:
+    """What all steps find, or found already."""
+    while not isinstance(found, (tuple, Reached)):
+        found = first_step(found)
+    return tuple(found)

@@ -12,7 +12,7 @@ from broker.kernel cimport clock
 from broker.kernel.contracts cimport HELD, NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.kernel.large_body cimport body_of, set_body
 from broker.kernel.message cimport BODY_IS_REFERENCE, Message, PERSISTENT, Place, set_parts
-from broker.kernel.reached cimport QUEUES_AT_ONCE, Reached
+from broker.kernel.reached cimport is_wide
 from broker.kernel.recording cimport EVENT_DEAD_LETTERED, EVENT_DISCARDED
 from broker.queues.ack_confirms cimport AckConfirms, NOWHERE
 from broker.queues.counters cimport (
@@ -202,21 +202,21 @@ cdef class DeadLetters:
         cdef object body = b""
         cdef BodyStore bodies = queue.bodies
         cdef int result
-        cdef bint is_wide, shared
+        cdef bint goes_wide, shared
         held[0] = 0
         found = queue.dead_letter(
             queue, reason_name(reason), message.exchange[:message.exchange_length],
             message.routing_key[:message.routing_key_length],
             message.properties[:message.properties_length])
-        is_wide = self.place and goes_wide(found)
-        if not is_wide:
+        goes_wide = self.place and found is not None and is_wide(found[0])
+        if not goes_wide:
             found = all_at_once(found)
             if self.waits is not None:
                 found = only_to(self.waits, found)
                 if found is None:
                     return self.all_have_it(queue, reason, message.body_length, None)
         if found is not None and message.flags & BODY_IS_REFERENCE and message.body == NULL and (
-                is_wide or need_body(<tuple> found[0])):
+                goes_wide or need_body(<tuple> found[0])):
             result = store.find_body(message)
             if result == WAIT:
                 return REJECTED
@@ -240,9 +240,9 @@ cdef class DeadLetters:
         letter.timestamp = clock.now_ms
         letter.origin = message.origin
         shared = (not letter.flags & BODY_IS_REFERENCE and bodies is not None
-                  and (is_wide or PyTuple_GET_SIZE(way) > 1)
+                  and (goes_wide or PyTuple_GET_SIZE(way) > 1)
                   and letter.body_length >= bodies.embed_below)
-        if is_wide:
+        if goes_wide:
             return self.make_wide(queue, message.flags, &letter, (way, passes), shared)
         if shared:
             bodies.share(&letter)
@@ -394,18 +394,12 @@ cdef only_to(set waits, found):
     return (targets, exchange, routing_key, properties, None) if targets else None
 
 
-cdef bint goes_wide(found):
-    """Whether a letter has very many queues, or only the steps that find as many."""
-    return found is not None and (type(found[0]) is not tuple or (
-        PyTuple_GET_SIZE(found[0]) > QUEUES_AT_ONCE))
-
-
 cdef all_at_once(found):
     """All queues of a letter that cannot wait; None: there are none."""
-    if not goes_wide(found):
+    if found is None or not is_wide(found[0]):
         return found
     way, exchange, routing_key, properties, passes = found
-    targets = tuple(way if type(way) in (tuple, Reached) else complete(way))
+    targets = complete(way)
     if passes is not None:
         targets = tuple(filter(passes, targets))
     return (targets, exchange, routing_key, properties, None) if targets else None

@@ -13,8 +13,8 @@ from broker.fields.codec import Long, Malformed, Timestamp, octets, text
 from broker.fields.headers import ListedProperties
 from broker.fields.properties import copied_to, readable
 from broker.kernel import clock
-from broker.kernel.reached import Reached
-from broker.kernel.steps import Found, Steps, first_step, is_wide
+from broker.kernel.reached import Reached, is_wide
+from broker.kernel.steps import Found, Steps, first_step
 from broker.queues.classic import ClassicQueue
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange

@@ -18,7 +18,7 @@ from broker.kernel.ledger cimport Unacked
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, Message, Place, SPECIAL_FLAGS, set_parts,
 )
-from broker.kernel.reached cimport QUEUES_AT_ONCE, Reached
+from broker.kernel.reached cimport Reached, is_wide
 from broker.kernel.recording import NOT_RECORDING
 from broker.kernel.short_copy cimport short_copy
 from broker.kernel.steps import UNTIL_WRITTEN
@@ -66,12 +66,6 @@ cdef bint is_special(Message* message) noexcept:
 cdef bint is_found(found) noexcept:
     """Whether these are queues, and not the steps that find them."""
     return type(found) is tuple or type(found) is Reached
-
-
-cdef bint is_wide(found) noexcept:
-    """Whether these are very many queues, or the steps that find as many."""
-    return found is not None and (
-        type(found) is not tuple or PyTuple_GET_SIZE(found) > QUEUES_AT_ONCE)
 
 
 # -- frames of a content ---------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pika.exceptions import NackError
 
 from broker.server.alarms import Reading
 from broker.server.app import Broker
+from broker.server.control.findings import NAMES, Problem, Share
 from broker.server.control.problems import watch_of
 from broker.vhosts.vhost import VHost
 from management.broker_client import BrokerClient, BrokerError
@@ -428,3 +429,17 @@ async def test_an_alarm_is_one_problem_for_each_user(
         found = await client.call("problems", as_user=tag)
         assert found["problem_count"] == len(found["items"]) == len(overview["problems"])
         assert [row["trouble"] for row in found["items"]].count("memory") == 1
+
+
+def test_a_line_of_very_many_problems_keeps_few_and_the_worst_first() -> None:
+    problems = [Problem("stuck", "queue", number, 0, number, 0.0) for number in range(1, 101)]
+    share = Share()
+    for problem in problems:
+        problem.weight = float(problem.depth % 37)
+        problem.depth = 100 + problem.depth
+        share.add(problem)
+    share.arrange()
+    (line,) = share.lines
+    assert (share.problems, line.count, len(line.problems)) == (100, 100, NAMES)
+    assert line.problems[0].weight == 36.0
+    assert (line.least, line.most) == (101, 200)

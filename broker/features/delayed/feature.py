@@ -11,8 +11,8 @@ from broker.features.interface import Feature
 from broker.fields import properties
 from broker.fields.codec import text
 from broker.fields.headers import ListedProperties
-from broker.kernel.reached import Reached
-from broker.kernel.steps import Found, Steps, first_step, is_wide
+from broker.kernel.reached import Reached, is_wide
+from broker.kernel.steps import Found, Steps, first_step
 from broker.settings.bounds import Bounds
 from broker.store.files import disk
 

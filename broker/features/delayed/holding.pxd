@@ -44,6 +44,7 @@ cdef class Holding(Queue):
     cdef int release(self, Message* message, Place* place, Refused refused, list safe) except -1
     cdef int conclude(self, int result, Place* place, Refused refused, Py_ssize_t at,
                       list safe) except -1
+    cdef Refused tell_failure(self, Refused refused)
     cdef int go_on(self, list safe) except -1
     cdef void end_leaving(self)
     cdef int give(self, Message* message, Place* place) except -1

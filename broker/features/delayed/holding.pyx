@@ -27,7 +27,7 @@ from broker.kernel.contracts cimport NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place, set_parts,
 )
-from broker.kernel.reached cimport QUEUES_AT_ONCE
+from broker.kernel.reached cimport is_wide
 from broker.kernel.turn cimport Turn
 from broker.queues.wide_letter cimport WideLetter
 from broker.schema.errors import PreconditionFailed
@@ -50,9 +50,6 @@ cdef enum:
 
 # How long a message waits before it is offered to a full queue again.
 cdef double OFFER_AGAIN_S = 0.25
-
-# How long one to very many queues waits while too much waits for the disk.
-cdef double UNTIL_WRITTEN_S = 0.02
 
 
 cdef class Holding(Queue):
@@ -270,12 +267,7 @@ cdef class Holding(Queue):
         try:
             result = self.give(message, place)
         except Exception:
-            if refused is None or not refused.is_told:
-                log.exception("a delayed message of exchange '%s' cannot leave; it is tried again",
-                              self.name)
-            if refused is None:
-                refused = Refused()
-            refused.is_told = True
+            refused = self.tell_failure(refused)
             result = REJECTED
         if self.leaving is not None:
             self.leaving.place = place[0]
@@ -283,6 +275,16 @@ cdef class Holding(Queue):
             self.leaving.at = len(self.refused)
             return 0
         return self.conclude(result, place, refused, len(self.refused), safe)
+
+    cdef Refused tell_failure(self, Refused refused):
+        """An error, which is logged once for a message, keeps it from leaving."""
+        if refused is None:
+            refused = Refused()
+        if not refused.is_told:
+            refused.is_told = True
+            log.exception("a delayed message of exchange '%s' cannot leave; it is tried again",
+                          self.name)
+        return refused
 
     cdef int go_on(self, list safe) except -1:
         """Gives the message that is on its way to very many queues to the next ones."""
@@ -292,15 +294,14 @@ cdef class Holding(Queue):
         cdef int result = STORED
         if self.persister.tail_bytes > self.persister.tail_limit:
             # To many queues it may be more than may wait for the disk.
-            self.later(UNTIL_WRITTEN_S, self.wake)
+            self.offer_later()
             return 0
         try:
             if not letter.go_on(False):
                 self.wake()
                 return 0
         except Exception:
-            log.exception("a delayed message of exchange '%s' cannot leave; it is tried again",
-                          self.name)
+            refused = self.tell_failure(refused)
             result = REJECTED
         self.end_leaving()
         self.takers = None
@@ -356,7 +357,7 @@ cdef class Holding(Queue):
         message.timestamp = clock.now_ms
         takers = set() if self.takers is None else set(self.takers)
         shared = message.body_length >= self.bodies.embed_below
-        if type(targets) is not tuple or len(targets) > QUEUES_AT_ONCE:
+        if is_wide(targets):
             letter = WideLetter()
             letter.takers, letter.only = self.takers, self.waits
             letter.keep(message, (targets, None), self.bodies, shared)
@@ -412,6 +413,7 @@ cdef class Holding(Queue):
             return
         if self.leaving is not None:
             self.offer_later()
+            self.wake()
             return
         clock.refresh()
         self.refused = []

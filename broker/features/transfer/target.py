@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.fields import properties
 from broker.fields.codec import octets, text
-from broker.kernel.steps import is_wide
+from broker.kernel.reached import is_wide
 from broker.schema.errors import AccessRefused, describe
 
 Given = tuple[tuple[Any, ...], bytes | str | None]
