@@ -95,9 +95,27 @@ def unacknowledged_is_over(other: Client, queue: str, ready: int) -> None:
         time.sleep(0.01)
 
 
+def shortest_of_tries(turns: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """What `turns` measures, each figure the least of up to three tries: a turn that is long by
+    what is done in it is long in each of them, one that was held up by the machine is not."""
+    least = turns()
+    for _ in range(2):
+        if max(least.values()) < LONGEST_MS:
+            break
+        again = turns()
+        least = {name: min(took, again[name]) for name, took in least.items()}
+    return least
+
+
 def test_no_turn_is_long_whatever_is_done_with_very_many_deliveries(
     broker: Appliance, meter: TurnMeter
 ) -> None:
+    least = shortest_of_tries(lambda: turns_of_very_many_deliveries(broker, meter))
+    assert {name: took for name, took in least.items() if took > LONGEST_MS} == {}
+
+
+def turns_of_very_many_deliveries(broker: Appliance, meter: TurnMeter) -> dict[str, float]:
+    """The longest turn, in ms, of each way to settle them."""
     longest: dict[str, float] = {}
 
     def timed(name: str, act: Callable[[], object]) -> None:
@@ -137,7 +155,7 @@ def test_no_turn_is_long_whatever_is_done_with_very_many_deliveries(
             passed_over(client, "q", COUNT)
             timed("basic.ack", lambda: done(client, "basic.ack", delivery_tag=COUNT))
         assert other.call(1, "queue.delete", queue="q").message_count == 0
-    assert {name: took for name, took in longest.items() if took > LONGEST_MS} == {}
+    return longest
 
 
 def test_a_purge_of_what_came_back_takes_all_and_others_are_served_meanwhile(
@@ -167,36 +185,45 @@ def test_a_message_with_very_many_routing_keys_is_refused_and_the_limit_says_so(
     broker: Appliance, meter: TurnMeter
 ) -> None:
     keys = [f"{number:x}" for number in range(5000)]
-    with opened(broker) as client:
-        client.call(1, "queue.declare", queue="1")
-        client.call(1, "confirm.select")
-        meter.forget()
-        client.send(publish(1, "", "none", b"", headers={"CC": keys[:256]}) * 40)
-        client.expect_confirms(1, 40)
-        client.send(publish(1, "amq.topic", "none", b"", headers={"CC": keys}) * 6)
-        client.expect_channel_close(1, 406, 60, 40, "5000 routing keys.*routing_keys_max")
-        assert meter.of("broker").longest < LONGEST_MS
-        assert client.call(2, "queue.delete", queue="1").message_count == 40
+
+    def turns() -> dict[str, float]:
+        with opened(broker) as client:
+            client.call(1, "queue.declare", queue="1")
+            client.call(1, "confirm.select")
+            meter.forget()
+            client.send(publish(1, "", "none", b"", headers={"CC": keys[:256]}) * 40)
+            client.expect_confirms(1, 40)
+            client.send(publish(1, "amq.topic", "none", b"", headers={"CC": keys}) * 6)
+            client.expect_channel_close(1, 406, 60, 40, "5000 routing keys.*routing_keys_max")
+            longest = meter.of("broker").longest
+            assert client.call(2, "queue.delete", queue="1").message_count == 40
+        return {"routing keys": longest}
+
+    assert shortest_of_tries(turns)["routing keys"] < LONGEST_MS
 
 
 def test_a_queue_with_very_many_consumers_goes_without_a_long_turn(
     broker: Appliance, meter: TurnMeter
 ) -> None:
     many = 5000
-    with opened(broker) as client:
-        client.call(1, "queue.declare", queue="consumed")
-        consume = [
-            method(1, "basic.consume", queue="consumed", consumer_tag=f"{number}", nowait=True)
-            for number in range(many)
-        ]
-        client.send(b"".join(consume))
-        client.fence(1)
-        meter.forget()
-        client.send_method(1, "queue.delete", queue="consumed")
-        client.expect("queue.delete-ok", 1)
-        tags = [client.expect("basic.cancel", 1).consumer_tag for _ in range(many)]
-        assert tags == [f"{number}" for number in range(many)]
-        assert meter.of("broker").longest < LONGEST_MS
+
+    def turns() -> dict[str, float]:
+        with opened(broker) as client:
+            client.call(1, "queue.declare", queue="consumed")
+            consume = [
+                method(1, "basic.consume", queue="consumed", consumer_tag=f"{number}", nowait=True)
+                for number in range(many)
+            ]
+            client.send(b"".join(consume))
+            client.fence(1)
+            meter.forget()
+            client.send_method(1, "queue.delete", queue="consumed")
+            client.expect("queue.delete-ok", 1)
+            tags = [client.expect("basic.cancel", 1).consumer_tag for _ in range(many)]
+            assert tags == [f"{number}" for number in range(many)]
+            return {"queue.delete": meter.of("broker").longest}
+
+    assert shortest_of_tries(turns)["queue.delete"] < LONGEST_MS
 
 
 def test_what_comes_back_in_slices_comes_in_order_and_before_what_was_published_later(
@@ -292,11 +319,15 @@ def test_messages_that_a_transaction_puts_aside_are_taken_in_short_turns(
     """A chunk holds thousands of them, and each takes several times as long as one that is
     routed at once."""
     one = publish(1, "", "aside", b"")
-    with opened(broker) as client:
-        client.call(1, "queue.declare", queue="aside", exclusive=True)
-        client.call(1, "tx.select")
-        meter.forget()
-        for _ in range(60):
-            client.send(one * 1000)
-        client.call(1, "tx.rollback")
-        assert meter.of("broker").longest < LONGEST_MS
+
+    def turns() -> dict[str, float]:
+        with opened(broker) as client:
+            client.call(1, "queue.declare", queue="aside", exclusive=True)
+            client.call(1, "tx.select")
+            meter.forget()
+            for _ in range(60):
+                client.send(one * 1000)
+            client.call(1, "tx.rollback")
+            return {"tx.rollback": meter.of("broker").longest}
+
+    assert shortest_of_tries(turns)["tx.rollback"] < LONGEST_MS
