@@ -14,6 +14,9 @@ LONG = 60_000
 
 PAUSE = 200
 
+ALL_BUT_THE_LAST = re.compile(r"([2-9]) segments, .*; \1 of them \(.*\) only there")
+"""They are uploaded one by one."""
+
 
 @pytest.fixture
 def stream(channel: BlockingChannel) -> Iterator[str]:
@@ -36,10 +39,10 @@ def test_a_stream_and_the_node_show_what_is_in_the_object_store(page: Page, stre
     row = page.locator("dt:has-text('In the object store') + dd")
     for _ in range(LONG // PAUSE):
         page.goto(f"/queues/%2F/{stream}")
-        if re.search("[1-9] of them", row.inner_text()):
+        if ALL_BUT_THE_LAST.search(row.inner_text()):
             break
         page.wait_for_timeout(PAUSE)
-    expect(row).to_have_text(re.compile(r"([1-9]) segments, .*; \1 of them \(.*\) only there"))
+    expect(row).to_have_text(ALL_BUT_THE_LAST)
     page.goto("/node")
     store = page.locator("#tiers")
     expect(store).to_contain_text("objects/tiers")
