@@ -1,11 +1,11 @@
 """Gives memory of the web process back to the system after large answers; when the process is idle,
-`broker.process.garbage` does."""
+`broker.process.garbage` has it done."""
 
 from __future__ import annotations
 
 import asyncio
 
-from broker.process.garbage import give_memory_back
+from broker.process.allocator import give_memory_back
 
 LARGE = 1_000
 """Rows of an answer from which on its memory is worth the call."""

@@ -16,7 +16,6 @@ hour of mixed load many times what is used.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import sys
@@ -165,12 +164,3 @@ class Garbage:
         self._is_unchecked = False
         self._blocks = self._count_blocks()
         return found
-
-
-def give_memory_back() -> None:
-    """Asks the C library for what it keeps of freed memory; without that a memory alarm may never
-    clear. Not for the loop's thread: pages are given back one by one. Does nothing where the
-    library has no such call."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

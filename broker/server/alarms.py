@@ -13,7 +13,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.process.garbage import give_memory_back
+from broker.process.allocator import give_memory_back
 from broker.stats.node import memory_limit, resident_memory
 from broker.store.directory.reserve import Reserve
 from broker.store.files import disk

@@ -25,6 +25,7 @@ from broker.access import Access
 from broker.kernel import clock
 from broker.kernel.contracts import Topology
 from broker.kernel.turn import Turn
+from broker.process.allocator import map_large_blocks
 from broker.process.logs import inform
 from broker.server.admission import Admission
 from broker.server.alarms import Alarms, reserve_of
@@ -474,6 +475,7 @@ def main(config: Config) -> int:
     on standard error."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    map_large_blocks()
     broker = Broker(config)
     try:
         broker.recover()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from broker.kernel import clock
 from broker.kernel.through import Through
-from broker.process.garbage import Garbage, give_memory_back
+from broker.process.allocator import give_memory_back
+from broker.process.garbage import Garbage
 from broker.server.alarms import MEMORY
 
 if TYPE_CHECKING:

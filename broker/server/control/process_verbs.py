@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from broker.process.garbage import give_memory_back
+from broker.process.allocator import give_memory_back
 from broker.schema.control_schema import (
     CertificatesShow,
     Memory,
