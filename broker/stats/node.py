@@ -38,13 +38,20 @@ def read_node(data_dir: Path) -> NodeReading:
         mem_limit=memory_limit(),
         disk_free=space.f_bavail * space.f_frsize,
         disk_total=space.f_blocks * space.f_frsize,
-        fd_used=sum(1 for _ in Path("/proc/self/fd").iterdir()),
+        fd_used=open_descriptors(),
         fd_total=soft,
         # os.times() counts in ticks of 10 ms: a broker that uses 0.5 % would show 0 or 1 %.
         cpu_seconds=time.process_time(),
         load_average=os.getloadavg()[0],
         processors=os.cpu_count() or 1,
     )
+
+
+def open_descriptors() -> int:
+    """Files and sockets that this process has open."""
+    # Linux 6.2 and later tell their number; before, it is 0 here, and to list 10,000 takes 20 ms.
+    directory = Path("/proc/self/fd")
+    return directory.stat().st_size or sum(1 for _ in directory.iterdir())
 
 
 def resident_memory() -> int:
