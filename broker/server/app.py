@@ -40,6 +40,7 @@ from broker.server.listeners import CannotListen
 from broker.server.loading import Loading
 from broker.server.logins import Logins, limits_of
 from broker.server.loop import run
+from broker.server.marks import Marks
 from broker.server.overrides import Overrides
 from broker.server.periodic import PeriodicWork
 from broker.server.policy_sweep import PolicySweep
@@ -137,7 +138,7 @@ class Broker(SignIn):
         self.watch, self.stall = Alarms(self), Stall(self)
         self.policy_sweep = PolicySweep(self)
         self.importing = Importing(self)
-        self.loading = Loading(self)
+        self.loading, self.marks = Loading(self), Marks(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.sockets = Sockets(self.turn, self.persister, self.receive_buffer, self.pressure.pause)
         self.ciphertext = Ciphertext(self.receive_buffer)
@@ -213,6 +214,7 @@ class Broker(SignIn):
             quarantine = self.persister.quarantine
             quarantine.name_of = self.definitions.queue_name
             quarantine.load()
+            self.marks.ask(failed)
             self.definitions.recover(self.loading.first_vhost)
             self.persister.origins.boot = self.definitions.boot
             for feature in self.features:
@@ -222,6 +224,7 @@ class Broker(SignIn):
             self.persister.sync_file_system()
             if failed:
                 data_directory.forget_failed_sync(str(config.data_dir))
+            self.marks.recovered()
         except SettingsError as error:
             raise StartError(str(error), os.EX_CONFIG) from None
         except (OSError, ValueError) as error:
@@ -257,6 +260,7 @@ class Broker(SignIn):
         except CannotListen as error:
             raise StartError(str(error), os.EX_UNAVAILABLE) from None
         await self.control.start(self.config.control_socket)
+        self.marks.started()
         self.sampling.start()
         self._periodic.start()
         self.stall.start()
@@ -461,6 +465,7 @@ class Broker(SignIn):
             self.files.flush()
         except OSError as error:
             log.error("the last changes of settings are not on the disk: %s", error)
+        self.marks.stopped()
         self.logins.close()
         self.service.listeners.unsay_where()
         log.info("stopped")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker.store.directory import last_mount
 from tests.crash.inside import USUAL, Inside
 from tests.crash.profiles import Profile, profile_of, shrunk
 from tests.crash.promises import Found
@@ -72,6 +74,18 @@ class Explored:
 def scratch() -> Path:
     """A new directory, in memory where that can be had: durability is the recording's."""
     return Path(tempfile.mkdtemp(prefix="leveret-states-", dir=MEMORY if MEMORY.is_dir() else None))
+
+
+@contextlib.contextmanager
+def mounted(name: str) -> Iterator[None]:
+    """A broker in here finds its directory on this mount; empty: on that which it really is on."""
+    real = last_mount.this_mount
+    if name:
+        last_mount.this_mount = lambda _directory: name
+    try:
+        yield
+    finally:
+        last_mount.this_mount = real
 
 
 def look(directory: Path, profile: Profile = USUAL) -> Found:
@@ -217,17 +231,13 @@ def _judge(
     workload: Workload, target: Path, moment: int, label: str, state: State, twice: bool
 ) -> list[str]:
     lay_out({**state, **_index(workload, moment, state)}, workload.root, target)
+    killed = label == "all"
     try:
-        found = look(target, workload.profile)
-        wrong = workload.promises.violations(found, moment, killed=label == "all")
-        if twice:
-            again = look(target, workload.profile)
-            first = {name: [body for body, _ in rows] for name, rows in found.queues.items()}
-            second = {name: [body for body, _ in rows] for name, rows in again.queues.items()}
-            if first != second and "late" not in _different(first, second):
-                wrong.append(f"the second recovery differs in {_different(first, second)}")
-            if found.stream != again.stream or found.places != again.places:
-                wrong.append("the second recovery differs in the stream")
+        with mounted("" if killed else "after the power cut"):
+            found = look(target, workload.profile)
+            wrong = workload.promises.violations(found, moment, killed)
+            if twice:
+                wrong += _differences(found, look(target, workload.profile))
         return wrong
     except Exception as error:
         return [f"no start: {type(error).__name__}: {error}"]
@@ -243,6 +253,21 @@ def _index(workload: Workload, moment: int, state: State) -> State:
         return {}
     found: State = dict.fromkeys(directories)
     return {**found, **files}
+
+
+def _differences(found: Found, again: Found) -> Iterator[str]:
+    """What a second recovery got wrong. The first one has delivered all that it found."""
+    first = {name: [body for body, _ in rows] for name, rows in found.queues.items()}
+    second = {name: [body for body, _ in rows] for name, rows in again.queues.items()}
+    if first != second and "late" not in _different(first, second):
+        yield f"the second recovery differs in {_different(first, second)}"
+    if found.stream != again.stream or found.places != again.places:
+        yield "the second recovery differs in the stream"
+    for name, rows in again.queues.items():
+        known = set(first.get(name, ()))
+        unmarked = [body for body, redelivered in rows if not redelivered and body in known]
+        if unmarked:
+            yield f"{len(unmarked)} of {name} were delivered before and are not marked so"
 
 
 def _different(first: dict[str, list[bytes]], second: dict[str, list[bytes]]) -> list[str]:

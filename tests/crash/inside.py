@@ -22,6 +22,7 @@ from broker.queues.types import MessageQueue
 from broker.settings.config import Config
 from broker.settings.files import SettingsFiles
 from broker.store.commit.persister import Persister
+from broker.store.directory import last_mount
 from broker.store.files import disk
 from broker.vhosts.definitions import Definitions
 from broker.vhosts.policies import Policies
@@ -116,7 +117,9 @@ class Inside:
 
     def start(self) -> Inside:
         """Recovers, and starts the threads."""
-        disk.makedirs(str(self.directory))
+        directory = str(self.directory)
+        disk.makedirs(directory)
+        self.persister.doubts_marks = not last_mount.has_all(directory)
         self.definitions.recover()
         self.persister.origins.boot = self.definitions.boot
         self.files.flush()
@@ -126,6 +129,10 @@ class Inside:
         for vhost in self.definitions.vhosts.values():
             vhost.start()
         self.make_runs_short()
+        if self.persister.doubts_marks:
+            self.persister.after_round(lambda: last_mount.note_start(directory))
+        else:
+            last_mount.note_start(directory)
         return self
 
     def make_runs_short(self) -> None:
@@ -226,6 +233,7 @@ class Inside:
         for vhost in self.definitions.vhosts.values():
             vhost.closed()
         self.files.flush()
+        last_mount.note_stop(str(self.directory))
         self._close()
 
     def kill(self) -> None:

@@ -99,9 +99,7 @@ class Promises:
         wrong += self._messages(found, moment)
         for queue, messages in found.queues.items():
             wrong += self._order(queue, messages)
-            if killed:
-                wrong += self._flags(queue, messages, moment)
-        return wrong
+        return wrong + self.flags(found, moment)
 
     def _definitions(self, found: Found, moment: int) -> list[str]:
         wrong = []
@@ -152,9 +150,11 @@ class Promises:
                 last[copy.level] = copy.number
         return wrong
 
-    def _flags(self, queue: str, messages: list[tuple[bytes, bool]], moment: int) -> list[str]:
+    def flags(self, found: Found, moment: int) -> list[str]:
+        """What was delivered before and is not marked so."""
         return [
             f"delivered before and not marked so: {body[:30]!r} in {queue}"
+            for queue, messages in found.queues.items()
             for body, redelivered in messages
             for copy in self.copies.get(body, ())
             if copy.taken <= moment

@@ -44,7 +44,7 @@ def test_it_starts_on_an_old_directory_and_finds_everything(upgraded: Any) -> No
                 assert message is not None
                 assert message.body == body(number)
                 assert message.properties["message_id"] == str(number)
-                assert message.redelivered == (queue == "all" and number < 100)
+                assert message.redelivered, "how the old broker ended is not known"
         client.call(1, "confirm.select")
         client.publish(1, "orders", "a.new", b"new", delivery_mode=2)
         client.expect("basic.ack", 1)

@@ -23,6 +23,8 @@ cdef class Persister:
     cdef public object failed           # called once with a sentence when a write or a sync failed
     cdef public object relieved         # called when unwritten tails are below the limit again
     cdef readonly bint no_sync
+    # While starting: the last run may have delivered more than its watermarks say.
+    cdef public bint doubts_marks
     cdef list first                 # dirty ones that are written before the others
     cdef list dirty
     cdef list behind                # those that refer to data of others

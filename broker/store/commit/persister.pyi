@@ -17,6 +17,9 @@ class Persister:
     relieved: Callable[[], object] | None
     tail_bytes: int
     pressed: bool
+    doubts_marks: bool
+    @property
+    def broken(self) -> bool: ...
     space_ahead: int
     def __init__(
         self,

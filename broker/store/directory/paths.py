@@ -38,6 +38,7 @@ PATHS = (
     Row("lock", "local", "held by the running broker"),
     Row("reserve", "local", "space for a full disk"),
     Row("sync_failed", "local", "the mark of a disk that failed"),
+    Row("last_mount", "local", "on which mount of the file system the last run worked"),
     Row("incomplete_backup", "local", "the mark of a copy that is not whole"),
     Row("appliance_id", "local", "whose data this is; a copy gets another one"),
     Row("node_id", "local", "which machine's directory this is; a copy gets another one"),

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.store.directory import last_mount
 from broker.store.directory.identities import APPLIANCE, NODE
 from broker.store.files import disk, gate, space_ahead
 
@@ -29,7 +30,10 @@ LIST = "files"
 
 SECRETS_KEY = "secrets_key"
 LEFT_OUT = frozenset(
-    {"run", "lock", "control.sock", "reserve", APPLIANCE, NODE, SECRETS_KEY, DIRECTORY}
+    {
+        *("run", "lock", "control.sock", "reserve", last_mount.FILE),
+        *(APPLIANCE, NODE, SECRETS_KEY, DIRECTORY),
+    }
 )
 """Names in a data directory that say nothing about another one, and the key of its secrets. What
 starts on a copy is another appliance."""

@@ -20,8 +20,8 @@ from broker.store.files import disk
 from broker.store.files.disk cimport file_new
 from broker.store.files.planted cimport planted
 from broker.store.files.record cimport (
-    ACKS_MAGIC, FORMAT_VERSION, HEADER_BYTES, RecordHead, SEGMENT_MAGIC, SUMMARY_MAGIC, Summary,
-    record_view,
+    ACK_WATERMARK, ACKS_MAGIC, FORMAT_VERSION, HEADER_BYTES, RecordHead, SEGMENT_MAGIC,
+    SUMMARY_MAGIC, Summary, record_view,
 )
 from broker.store.files.sound_search cimport RecordSearch
 from broker.store.files.spans cimport Settled, Span, read_settled, settled_free
@@ -378,6 +378,8 @@ cdef class SegmentRecovery:
         # What is in quarantine is settled, so that it is not found again at the next start.
         for position, length in self.gaps:
             store.note(segment, position, length)
+        if segment.watermark > self.settled.watermark:
+            store.note(segment, segment.watermark, <uint32_t> ACK_WATERMARK << 30)
         if not segment.summarised or segment.settled_bytes >= segment.punch_at:
             store.persister.background.attend(store)
         store.ready += self.content.live
@@ -389,8 +391,9 @@ cdef class SegmentRecovery:
     cdef Segment* new_segment(self) except NULL:
         cdef Content* content = &self.content
         cdef Segment* segment = <Segment*> calloc(1, sizeof(Segment))
-        # Where acks are unread, any of the messages may have been delivered.
-        cdef uint32_t watermark = content.length if self.unread else self.settled.watermark
+        # Any of the messages may have been delivered.
+        cdef bint doubtful = self.unread or self.store.persister.doubts_marks
+        cdef uint32_t watermark = max(self.settled.watermark, content.length * doubtful)
         if segment == NULL:
             raise MemoryError("no memory for a segment")
         segment.number = self.number
