@@ -8,10 +8,12 @@ from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 
 from broker.schema.columns import chosen
+from broker.serving.json_nesting import is_nested_over
 from broker.settings.bounds import BODY_VALUES_MAX
 
 DEPTH_MAX = 64
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
+_TOO_DEEP = f"too_deep: the body is nested over {DEPTH_MAX} levels"
 
 
 class BadBody(Exception):
@@ -26,11 +28,13 @@ def parse(body: bytes) -> dict[str, Any]:
     """
     if not body.strip():
         return {}
+    if is_nested_over(body, DEPTH_MAX):
+        raise BadBody(_TOO_DEEP)
     try:
         if len(body) > BODY_VALUES_MAX:
             _check_width(body)
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadBody(f"not_json: {error}") from None
     if not isinstance(value, dict):
         raise BadBody("not_json: the body must be an object")
@@ -72,7 +76,7 @@ def _check(value: Any) -> None:
         if not below:
             return
         level = below
-    raise BadBody(f"too_deep: the body is nested over {DEPTH_MAX} levels")
+    raise BadBody(_TOO_DEEP)
 
 
 class ObjectParser(Parser):

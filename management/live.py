@@ -27,12 +27,14 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
 from broker.schema.control_schema import NOUNS
+from broker.serving.json_nesting import is_nested_over
 from broker.settings.bounds import LIVE_KEYS_MAX
 from management.appliance import broker
 from management.broker_client import BrokerError, Push
 
 log = logging.getLogger(__name__)
 
+DEPTH_MAX = 8
 EVENTS_AT_MOST = 200
 KEY_PARTS_MAX = 8
 KEY_PART_MAX = 1024
@@ -108,6 +110,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         try:
             if text_data is None:
                 raise ValueError("no text")
+            if is_nested_over(text_data, DEPTH_MAX):
+                raise ValueError("the request is nested too deeply")
             request = json.loads(text_data)
             number = request["id"]
             if type(number) is not int:
@@ -116,8 +120,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await self._subscribe(self.viewer, number, _arguments(request))
             else:
                 self._unsubscribe(number)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            # Nested deep, JSON ends the parser with RecursionError.
+        except (ValueError, TypeError, KeyError) as error:
             log.debug("live socket: %r", error)
             self._leave()  # what is on its way behind is not looked at
             await self.close(PROTOCOL_ERROR)

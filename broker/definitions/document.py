@@ -6,6 +6,8 @@ import json
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from broker.serving.json_nesting import is_nested_over
+
 ORDER = (
     "users",
     "vhosts",
@@ -85,8 +87,6 @@ def parse(text: bytes) -> Generator[None, None, dict[str, Any]]:
         return {}
     try:
         found = yield from reader.members()
-    except RecursionError:
-        raise Fault("not_json: nested too deeply") from None
     except Fault:
         yield from give_up(reader.lists)
         raise
@@ -130,6 +130,8 @@ class _Reader:
                 if self._next() == "[":
                     found[name] = yield from self._rows(name)
                 else:
+                    if is_nested_over(self._text, ROW_DEPTH_MAX, self._at):
+                        raise Fault(f"{name[:100]} is nested over {DEPTH_MAX} levels")
                     found[name] = self._value()
                 yield
                 if self._take(",}") == "}":
@@ -146,33 +148,13 @@ class _Reader:
             self._at += 1
             return rows
         while True:
-            begin = self._at
-            row = self._value()
-            if self._is_too_deep(row, begin):
-                # Before more of them are in memory.
+            if is_nested_over(self._text, ROW_DEPTH_MAX, self._at):
                 where = f"definitions: {section[:100]}[{len(rows)}]"
                 raise Fault(f"{where} is nested over {DEPTH_MAX} levels")
-            rows.append(row)
+            rows.append(self._value())
             yield
             if self._take(",]") == "]":
                 return rows
-
-    def _is_too_deep(self, row: Any, begin: int) -> bool:
-        """Whether a row, read from `begin` on, is deeper than any of its members may be."""
-        if sum(self._text.count(each, begin, self._at) for each in "{[") <= ROW_DEPTH_MAX:
-            return False
-        level = [row]
-        for _ in range(ROW_DEPTH_MAX):
-            below: list[Any] = []
-            for item in level:
-                if isinstance(item, dict):
-                    below.extend(item.values())
-                elif isinstance(item, list):
-                    below.extend(item)
-            if not below:
-                return False
-            level = below
-        return True
 
     def _next(self) -> str:
         """The next character that is no white space; empty at the end."""

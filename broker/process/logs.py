@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from broker.process import unraisable
 from broker.process.log_limit import LimitedHandler
 
 ENTRIES_KEPT = 1_000
@@ -62,7 +63,8 @@ def configure(part: str, level: str, style: str, per_second: int = 0) -> None:
     # No line shows them, and looking them up is most of what a line costs that is left out.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    sys.unraisablehook = _unraisable
+    unraisable.tell_by(_unraisable)
+    sys.unraisablehook = unraisable.hook
     threading.excepthook = _ended_thread
 
 

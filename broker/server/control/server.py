@@ -143,7 +143,7 @@ class Session:
                 task.add_done_callback(self._answered if is_placed else self._requests.discard)
         except (asyncio.IncompleteReadError, ConnectionError):
             return
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             log.error("control socket: cannot read a request: %s", error)
         finally:
             self.subscriptions.close()

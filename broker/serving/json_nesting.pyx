@@ -1,0 +1,84 @@
+# cython: language_level=3
+"""How deep JSON is nested, before anything decodes it: decoders recurse, up to the limit of the
+interpreter, and whatever Python calls meanwhile (a function of the garbage collector) fails there.
+"""
+
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.string cimport memchr
+
+
+cdef extern from "Python.h":
+    int PyUnicode_1BYTE_KIND, PyUnicode_2BYTE_KIND
+
+
+ctypedef fused Letter:
+    uint8_t
+    uint16_t
+    uint32_t
+
+
+def is_nested_over(text, Py_ssize_t most, Py_ssize_t begin=0) -> bool:
+    """Whether the value that begins at this place of a JSON text (str, or bytes in UTF-8) has lists
+    and objects in more than `most` levels. It is read until it is too deep or ends; text that is
+    no JSON is nested as far as its brackets say."""
+    cdef bytes octets
+    cdef const void* data
+    cdef Py_ssize_t length
+    if not isinstance(text, str):
+        octets = text
+        if begin == 0 and octets.count(b"[") + octets.count(b"{") <= most:
+            return False
+        return too_deep(<const uint8_t*> octets, begin, len(octets), most)
+    if begin == 0 and text.count("[") + text.count("{") <= most:
+        return False
+    data = PyUnicode_DATA(text)
+    length = PyUnicode_GET_LENGTH(text)
+    if PyUnicode_KIND(text) == PyUnicode_1BYTE_KIND:
+        return too_deep(<const uint8_t*> data, begin, length, most)
+    if PyUnicode_KIND(text) == PyUnicode_2BYTE_KIND:
+        return too_deep(<const uint16_t*> data, begin, length, most)
+    return too_deep(<const uint32_t*> data, begin, length, most)
+
+
+cdef bint too_deep(const Letter* text, Py_ssize_t at, Py_ssize_t end, Py_ssize_t most) noexcept:
+    cdef Py_ssize_t depth = 0
+    cdef Letter letter
+    while at < end:
+        letter = text[at]
+        at += 1
+        if letter == c'"':
+            at = behind_text(text, at, end)
+        elif letter == c'[' or letter == c'{':
+            depth += 1
+            if depth > most:
+                return True
+        elif letter == c']' or letter == c'}':
+            depth -= 1
+            if depth <= 0:
+                return False
+        elif letter == c',' and depth == 0:
+            return False         # behind a value without levels
+    return False
+
+
+cdef Py_ssize_t behind_text(const Letter* text, Py_ssize_t at, Py_ssize_t end) noexcept:
+    """The place behind the closing quote of what begins at `at`."""
+    cdef const Letter* quote
+    cdef const Letter* before
+    while at < end:
+        if Letter is uint8_t:
+            quote = <const uint8_t*> memchr(text + at, c'"', end - at)
+            if quote == NULL:
+                break
+            before = quote
+            while before > text + at and (before - 1)[0] == c'\\':
+                before -= 1
+            at = quote - text + 1
+            if (quote - before) % 2 == 0:
+                return at
+        elif text[at] == c'"':
+            return at + 1
+        else:
+            at += 2 if text[at] == c'\\' else 1
+    return end
