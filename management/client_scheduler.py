@@ -1,18 +1,22 @@
-"""In which order the work of requests is done: addresses take turns, a step of each at a time.
+"""In which order the work of requests is done: addresses have equal parts of the time.
 
 A step is what the loop does for a request between two waits, a piece of a connection that is
 parsed, or what is read from a socket or written to it. Steps take `web_turn` of a turn of the loop,
-whosever they are, so that none is long; and a client that asks without a pause, on many connections
-or many times on one, waits for itself: who asks once waits for a step of each other address before
-each of its own. What is new, a request, a piece to be parsed or a socket that is ready, begins when
-no step of its address waits: so few are in memory at a time.
+whosever they are, so that none is long. The next one is of the address that has had least time
+since it came, as its processor time was measured: a client that asks without a pause, on many
+connections or many times on one, waits for itself, and a handshake, which takes as long as ten
+other steps, counts as ten. Who comes begins where the others are, and owes what it took before, for
+as long as anything waits. What is new, a request, a piece to be parsed or a socket that is ready,
+begins when no step of its address waits: so few are in memory at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar
 from typing import Any
@@ -28,12 +32,16 @@ ADDRESS: ContextVar[str | None] = ContextVar("address", default=None)
 own."""
 
 
+OWING_MIN = 256
+
+
 class _Share:
-    """What waits of one address."""
+    """What waits of one address, and the seconds that it has `used`, on the scheduler's scale."""
 
-    __slots__ = ("new", "steps")
+    __slots__ = ("new", "steps", "used")
 
-    def __init__(self) -> None:
+    def __init__(self, used: float) -> None:
+        self.used = used
         self.steps: deque[asyncio.Handle] = deque()
         self.new: deque[asyncio.Handle] = deque()
 
@@ -48,7 +56,15 @@ class ClientScheduler:
         self._share_of_turn = share
         self._clock = clock
         self._is_called = False
-        self._waiting: OrderedDict[str, _Share] = OrderedDict()
+        self._waiting: dict[str, _Share] = {}
+        self._order: list[tuple[float, int, str]] = []
+        """A heap of those that wait: what each has used, and since when it waits for its step."""
+        self._numbers = itertools.count()
+        self._least = 0.0
+        """What the address has used that was served last: where one that comes begins."""
+        self._owing: dict[str, float] = {}
+        """What addresses have used of which nothing waits."""
+        self._owing_most = OWING_MIN
 
     def __len__(self) -> int:
         return sum(len(share.steps) + len(share.new) for share in self._waiting.values())
@@ -76,27 +92,41 @@ class ClientScheduler:
             loop.call_soon(self._serve)
         share = self._waiting.get(address)
         if share is None:
-            share = self._waiting[address] = _Share()
+            share = _Share(max(self._least, self._owing.pop(address, 0.0)))
+            self._waiting[address] = share
+            heapq.heappush(self._order, (share.used, next(self._numbers), address))
         return share
 
     def _serve(self) -> None:
-        """The address first that waited longest since its last step."""
-        until = self._clock() + self._share_of_turn()
+        """The address first that has used least; of equal ones, which has waited longest."""
+        now = self._clock()
+        until = now + self._share_of_turn()
         try:
-            while self._waiting:
-                address, share = self._waiting.popitem(last=False)
+            while self._order and now < until:
+                self._least, _, address = heapq.heappop(self._order)
+                share = self._waiting[address]
                 handle = (share.steps or share.new).popleft()
+                if not handle.cancelled():
+                    handle._run()
+                    before, now = now, self._clock()
+                    share.used += now - before
                 if share.steps or share.new:
-                    self._waiting[address] = share
-                if handle.cancelled():
-                    continue
-                handle._run()
-                if self._clock() >= until:
-                    break
+                    heapq.heappush(self._order, (share.used, next(self._numbers), address))
+                else:
+                    del self._waiting[address]
+                    self._owe(address, share.used)
         finally:
             self._is_called = bool(self._waiting)
             if self._is_called:
                 asyncio.get_running_loop().call_soon(self._serve)
+            else:
+                self._owing.clear()
+
+    def _owe(self, address: str, used: float) -> None:
+        self._owing[address] = used
+        if len(self._owing) > self._owing_most:
+            self._owing = {each: used for each, used in self._owing.items() if used > self._least}
+            self._owing_most = max(OWING_MIN, 2 * len(self._owing))
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

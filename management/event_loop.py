@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import socket
 from collections.abc import Callable
 from contextvars import Context
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 _ADDRESS = "leveret.address"
 """Key of what a transport tells about itself."""
+_ACCEPTING = "accepting"
+"""In whose turn sockets are accepted and connections made: no client that is connected waits for
+more of it than for one address."""
+
+
+_TOLD_AGAIN = 16
 
 
 def _config() -> "Config":
@@ -38,15 +45,20 @@ class EventLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self._handshakes = Handshakes(_config)
         self._scheduler = scheduler_of(self)
+        self._making_for: str | None = None
+        """The client whose connection is made at the moment."""
         self._due: set[int] = set()
-        """Descriptors that are ready and wait for their turn: the selector names them again in each
-        turn of the loop."""
+        """Descriptors that are ready and wait for their turn. Of the first few the selector tells
+        again in each turn of the loop; of hundreds that would be most of the turn."""
+        self._hushed: set[int] = set()
+        """Those of them of which it does not."""
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """What tasks and futures call for each step of theirs, with their context."""
-        address = None if context is None else context.get(ADDRESS)
+        """What tasks and futures call for each step of theirs, with their context, and a transport
+        that is made for what its connection begins with."""
+        address = self._making_for if context is None else context.get(ADDRESS)
         if address is None:
             return super().call_soon(callback, *args, context=context)
         self._check_closed()  # type: ignore[attr-defined]
@@ -63,15 +75,35 @@ class EventLoop(asyncio.SelectorEventLoop):
         for event, address in zip(new, whose, strict=True):
             if address is not None:
                 self._due.add(event[0].fd)
+                if len(self._due) > _TOLD_AGAIN:
+                    self._hush(event[0].fd)
                 self._scheduler.begin(address, self._work_on, *event)
 
     def _work_on(self, key: SelectorKey, mask: int) -> None:
         """Reads or writes. If the socket was closed meanwhile, its descriptor may be another's; its
         handles are cancelled then."""
         self._due.discard(key.fd)
+        if key.fd in self._hushed:
+            self._hush(key.fd, False)
         for handle, bit in zip(key.data, (EVENT_READ, EVENT_WRITE), strict=True):
             if handle is not None and mask & bit and not handle.cancelled():
                 handle._run()
+
+    def _hush(self, fd: int, quiet: bool = True) -> None:
+        """Has epoll say nothing of a registered descriptor, or again what it is registered for."""
+        selector = self._selector  # type: ignore[attr-defined]
+        key = selector.get_map().get(fd)
+        events = 0
+        if not quiet:
+            self._hushed.discard(fd)
+            if key is not None:
+                events = (key.events & EVENT_READ and select.EPOLLIN) | (
+                    key.events & EVENT_WRITE and select.EPOLLOUT
+                )
+        elif key is not None:
+            self._hushed.add(fd)
+        if key is not None:
+            selector._selector.modify(fd, events)
 
     async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
         backlog = more.pop("backlog", 100)  # asyncio's own default
@@ -83,16 +115,32 @@ class EventLoop(asyncio.SelectorEventLoop):
                 same.listen(backlog)
         return server
 
+    async def _accept_connection2(self, *args: Any, **more: Any) -> None:
+        """What asyncio calls for each socket it has accepted: a connection is made in turn, too."""
+        ADDRESS.set(_ACCEPTING)
+        await asyncio.sleep(0)
+        await super()._accept_connection2(*args, **more)  # type: ignore[misc]
+
     def _make_socket_transport(
         self, sock: socket.socket, protocol: Any, waiter: Any = None, **more: Any
     ) -> asyncio.Transport:
         """What asyncio calls for each socket it has accepted or connected; `extra` is what the
         former are asked for with `get_extra_info`."""
-        _note_address(more.get("extra"))
-        made: asyncio.Transport = super()._make_socket_transport(  # type: ignore[misc]
-            sock, protocol, waiter, **more
-        )
-        return made
+        make = super()._make_socket_transport  # type: ignore[misc]
+        return self._made(make, sock, protocol, waiter, **more)
+
+    def _made(self, make: Callable[..., asyncio.Transport], *args: Any, **more: Any) -> Any:
+        """A transport, which works in the context of who opens a connection, or in one of its own
+        if it was accepted: then what it begins with is done in turn."""
+        extra = more.get("extra")
+        if extra is None:
+            return make(*args, **more)
+        peer = extra.get("peername")
+        extra[_ADDRESS] = self._making_for = address_of(peer[0]) if peer else "unix"
+        try:
+            return Context().run(make, *args, **more)
+        finally:
+            self._making_for = None
 
     def _make_ssl_transport(
         self,
@@ -103,10 +151,8 @@ class EventLoop(asyncio.SelectorEventLoop):
         **more: Any,
     ) -> asyncio.Transport:
         """The same with TLS; `waiter` is done when the handshake is over."""
-        _note_address(more.get("extra"))
-        made: asyncio.Transport = super()._make_ssl_transport(  # type: ignore[misc]
-            rawsock, protocol, sslcontext, waiter, **more
-        )
+        make = super()._make_ssl_transport  # type: ignore[misc]
+        made = self._made(make, rawsock, protocol, sslcontext, waiter, **more)
         if waiter is not None and more.get("server_side"):
             peer = (more.get("extra") or {}).get("peername")
             handshake = self._handshakes.begin(peer[0] if peer else "", made.abort)
@@ -114,16 +160,12 @@ class EventLoop(asyncio.SelectorEventLoop):
         return made
 
 
-def _note_address(extra: dict[str, Any] | None) -> None:
-    if extra is not None:
-        peer = extra.get("peername")
-        extra[_ADDRESS] = address_of(peer[0]) if peer else "unix"
-
-
 def _whose(key: SelectorKey) -> str | None:
-    """The address of the client whose socket it is; None for a listener, the broker's answers, and
-    what the loop has for itself."""
+    """The address of the client whose socket it is, or that of a listener; None for the broker's
+    answers, and what the loop has for itself."""
     handle = key.data[0] or key.data[1]
+    if getattr(handle._callback, "__name__", "") == "_accept_connection":
+        return _ACCEPTING
     transport = getattr(handle._callback, "__self__", None)
     if not isinstance(transport, asyncio.BaseTransport):
         return None

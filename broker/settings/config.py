@@ -463,7 +463,7 @@ class Config:
         0.0005,
         "time",
         "processor time that the web app works for its clients before it looks for what is new: in"
-        " it their addresses take turns, a step of a request each",
+        " it their addresses have equal parts, whatever their requests take",
         least=0.0001,
         most=0.01,
         reload=True,

@@ -75,6 +75,49 @@ async def test_addresses_take_turns_and_what_is_new_waits_for_what_has_begun() -
     assert done == ["a0", "b0", "c0", "a1", "b1", "a2", "a new"]
 
 
+class Work:
+    """Steps that take as many seconds as their name says."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.done: list[str] = []
+        self.turns = ClientScheduler(lambda: 1_000.0, lambda: self.now)
+
+    def step(self, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.turns.step(name[0], asyncio.Handle(self.work, (name,), loop), loop)
+
+    def work(self, name: str) -> None:
+        self.now += int(name[1:])
+        self.done.append(name)
+
+
+async def test_addresses_have_equal_parts_of_the_time_however_long_their_steps_are() -> None:
+    work = Work()
+    for name in (*["a8"] * 5, *["b1"] * 20):
+        work.step(name)
+    await asyncio.sleep(0)
+    assert work.done == ["a8", *["b1"] * 8, "a8", *["b1"] * 8, "a8", *["b1"] * 4, "a8", "a8"]
+
+
+async def test_who_comes_again_owes_what_it_took_for_as_long_as_others_wait() -> None:
+    work = Work()
+    loop = asyncio.get_running_loop()
+    again = asyncio.Handle(lambda _: work.step("a8"), (None,), loop)
+    for name in ("a8", *["b1"] * 3):
+        work.step(name)
+    work.turns.step("c", again, loop)
+    for name in ["b1"] * 7:
+        work.step(name)
+    await asyncio.sleep(0)
+    assert work.done == ["a8", *["b1"] * 8, "a8", *["b1"] * 2]
+    work.done.clear()
+    for name in ("a8", "b1"):
+        work.step(name)
+    await asyncio.sleep(0)
+    assert work.done == ["a8", "b1"], "nothing was owed any more"
+
+
 async def test_a_turn_of_the_loop_has_few_steps() -> None:
     now = 0.0
 
@@ -253,3 +296,59 @@ def test_a_socket_that_closed_while_it_waited_is_not_read() -> None:
     with override_settings(APPLIANCE=Config()), asyncio.Runner(loop_factory=EventLoop) as runner:
         assert runner.run(work()) == 0
     assert len(reads.of) == 1
+
+
+def test_of_sockets_that_wait_the_selector_tells_once() -> None:
+    """But for a few: hundreds of them would be most of each turn. All are read, again and again."""
+    reads = Reads()
+
+    async def work() -> int:
+        loop: Any = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Told(reads), "127.0.0.1", 0)
+        with contextlib.ExitStack() as open_ones:
+            open_ones.callback(server.close)
+            address = server.sockets[0].getsockname()
+            socks = [
+                open_ones.enter_context(socket.create_connection(address, 30)) for _ in range(MANY)
+            ]
+            for times in (1, 2):
+                for sock in socks:
+                    sock.sendall(b"x")
+                await reads.reach(times * MANY)
+            for sock in socks:
+                sock.sendall(b"x")
+            loop._process_events(loop._selector.select(30))
+            again = len(loop._selector.select(0))
+            await reads.reach(3 * MANY)
+            return again
+
+    with override_settings(APPLIANCE=Config()), asyncio.Runner(loop_factory=EventLoop) as runner:
+        assert runner.run(work()) < MANY // 2
+    assert len(reads.of) == 3 * MANY
+
+
+def test_connections_are_made_in_turn_and_begin_in_that_of_their_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stepped: list[str] = []
+    whole = ClientScheduler.step
+
+    def step(self: ClientScheduler, address: str, handle: asyncio.Handle, loop: Any) -> None:
+        stepped.append(address)
+        whole(self, address, handle, loop)
+
+    monkeypatch.setattr(ClientScheduler, "step", step)
+    reads = Reads()
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Told(reads), "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname(), 30) as sock:
+            sock.sendall(b"x")
+            await reads.reach(1)
+        server.close()
+
+    with override_settings(APPLIANCE=Config()), asyncio.Runner(loop_factory=EventLoop) as runner:
+        runner.run(work())
+    assert set(stepped) == {"accepting", "127.0.0.1"}
+    assert reads.of == ["127.0.0.1"]
