@@ -260,7 +260,7 @@ cdef class DeadLetters:
         self.wide.flags = flags
         self.wide.takers, self.wide.only = self.takers, self.waits
         self.wide.is_kept = queue.observer is not None
-        self.wide.keep(letter, found, queue.bodies, shared)
+        self.wide.begin(letter, found, queue.bodies, shared)
         return STORED
 
     cdef int bury_wide(self, DeclaredQueue queue, int reason, Message* message,
@@ -275,14 +275,14 @@ cdef class DeadLetters:
         if self.persister.tail_bytes > self.persister.tail_limit:
             return PUT_OFF            # to many queues it may be more than may wait for the disk
         try:
-            is_over = wide.go_on(self.confirms.is_awaited(message))
+            is_over = wide.go_on_a_turn(self.confirms.is_awaited(message))
         except Exception:
             self.end_wide()           # the next try begins anew
             raise
         held[0] = wide.held
         if not is_over:
             return PUT_OFF
-        self.buried_result |= wide.result
+        self.buried_result |= wide.result & NEEDS_SYNC
         self.end_wide()
         if wide.refused is not None:
             self.waits = wide.refused

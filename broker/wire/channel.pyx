@@ -511,7 +511,8 @@ cdef class Channel(contracts.Channel):
         continues with `fanned_out`."""
         self.unrouted += 1
         self.unrouted_bytes += message.body_length
-        self.fan_out = FanOut(exchange, found, mandatory, self.topology.version)
+        self.fan_out = FanOut(
+            self.connection, exchange, found, mandatory, self.topology.version)
         return self.fan_out.keep(message)
 
     @property
@@ -522,7 +523,7 @@ cdef class Channel(contracts.Channel):
         """Does for the message that was put off what `route` does for others, in steps. Returns
         whether a queue refused it. Raises AMQPError."""
         cdef FanOut way = self.fan_out
-        cdef Exchange exchange = way.exchange
+        cdef Exchange exchange = way.target
         cdef bint confirm = self.confirms is not None
         cdef uint32_t size = way.message.body_length
         self.fan_out = None
@@ -532,7 +533,7 @@ cdef class Channel(contracts.Channel):
             if not way.is_inspected and type(found) is tuple:
                 # Others are found anew for each message: they are not held at once.
                 self.connection.keep_route(
-                    way.version, way.exchange_name, way.routing_key, exchange, found)
+                    way.version, way.exchange, way.routing_key, exchange, found)
         self.unrouted -= 1
         self.unrouted_bytes -= size
         if not way.is_inspected and is_special(&way.message):
@@ -548,18 +549,16 @@ cdef class Channel(contracts.Channel):
         exchange.publish_in += 1
         exchange.bytes_in += size
         way.begin(found, self.bodies, self.share_from)
-        is_kept = self.recorder.on or self.traced
+        way.is_kept = self.recorder.on or self.traced
         try:
-            while not way.give(confirm, self.connection):
-                if way.reached is not None and not is_kept:
-                    way.reached.let_go(way.at)
+            while not way.give(confirm):
                 yield
                 while (self.persister.tail_bytes > self.persister.tail_limit
                        and self.connection.may_wait()):
                     # One message may be more than unwritten ones may take together.
                     yield UNTIL_WRITTEN
         finally:
-            way.end(self.bodies)
+            way.end()
         if way.count == 0:
             self.unroutable(&way.message, exchange, way.mandatory)
         else:
@@ -569,8 +568,8 @@ cdef class Channel(contracts.Channel):
             self.count_refused(&way.message, exchange, way.is_looked_at)
         # Its queues are not named: each page of one would go through all of them.
         self.memo.note((exchange, ()), 1)
-        if is_kept:
-            found = tuple(found)
+        if way.is_kept:
+            found = way.queues()
             if self.recorder.on:
                 way.result |= self.my_recording().record(&way.message, exchange, found, way.result)
             if self.traced:

@@ -297,7 +297,7 @@ cdef class Holding(Queue):
             self.offer_later()
             return 0
         try:
-            if not letter.go_on(False):
+            if not letter.go_on_a_turn(False):
                 self.wake()
                 return 0
         except Exception:
@@ -306,7 +306,7 @@ cdef class Holding(Queue):
         self.end_leaving()
         self.takers = None
         self.waits = letter.refused if result == STORED else letter.only
-        self.given = letter.result | (STORED if refused is None else refused.given)
+        self.given = letter.result & NEEDS_SYNC | (STORED if refused is None else refused.given)
         if self.waits is not None:
             result = REJECTED
         elif not letter.taken and refused is None and result == STORED:
@@ -360,7 +360,7 @@ cdef class Holding(Queue):
         if is_wide(targets):
             letter = WideLetter()
             letter.takers, letter.only = self.takers, self.waits
-            letter.keep(message, (targets, None), self.bodies, shared)
+            letter.begin(message, (targets, None), self.bodies, shared)
             self.leaving = Leaving(letter)
             return STORED
         if self.waits is not None:
