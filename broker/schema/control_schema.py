@@ -884,8 +884,9 @@ class TransferResume(Arguments):
 
 @verb("transfer.delete", "management", "own", "{state}", changes=True)
 class TransferDelete(Arguments):
-    """Stops a transfer under way; what was handed over stays where it is. One that is over is taken
-    off the list. Only who started it may do so, or an administrator."""
+    """Stops a transfer under way; what was handed over stays where it is. A message that very many
+    queues are getting goes to all of them first, and `state` is not `stopped` before. One that is
+    over is taken off the list. Only who started it may do so, or an administrator."""
 
     id: int
 

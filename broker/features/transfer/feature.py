@@ -181,10 +181,11 @@ class Transfers(Feature):
         if transfer.is_over:
             self._all.pop(transfer.id, None)
         else:
-            job = self._jobs.pop(transfer.id, None) or self._job(transfer)
-            job.stop()
+            job = self._jobs.get(transfer.id) or self._job(transfer)
+            if job.stop():
+                self._jobs.pop(transfer.id, None)
+                self._host.punctual(0, self._admit)
             log.info("transfer %d: stopped by user '%s'", transfer.id, user)
-            self._host.punctual(0, self._admit)
         self._save()
 
     def _forget_old(self, most: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.access.patterns import Pattern
 from broker.features.transfer.figures import Figures
-from broker.features.transfer.moving import (
+from broker.features.transfer.hand_over import (
     AT_BOUND,
     DONE,
     FULL,
@@ -22,7 +22,7 @@ from broker.features.transfer.moving import (
 from broker.features.transfer.pace import Pace
 from broker.features.transfer.records import Transfer
 from broker.features.transfer.rules import Rules
-from broker.features.transfer.sources import FromQueue, FromStream, Record, Replayed
+from broker.features.transfer.sources import FromQueue, FromStream, Place, Record, Replayed
 from broker.features.transfer.target import ToExchange, ToQueue
 from broker.fields.codec import octets
 from broker.kernel import clock
@@ -74,6 +74,8 @@ class Job:
         self._is_noting = False
         self._is_written = False
         self._is_paused = False
+        self._is_stopping = False
+        self._doubled: Place | None = None
 
     # -- what it needs -----------------------------------------------------------------------------
 
@@ -115,7 +117,13 @@ class Job:
         is_same = transfer.target_vhost == transfer.source_vhost
         if self._hand_over is not None:
             self._end_source()
-        self._hand_over = HandOver(route, is_same, transfer.handed_over, transfer.handed_over_bytes)
+        self._hand_over = HandOver(
+            route,
+            is_same,
+            transfer.handed_over,
+            transfer.handed_over_bytes,
+            target_vhost.bodies,
+        )
         if transfer.mode == "move":
             # What was handed over is not there any more; the rest is looked at from its head.
             transfer.looked, transfer.total = 0, source.messages_ready
@@ -187,8 +195,8 @@ class Job:
         return None
 
     def _step(self) -> float | None:
-        if self._is_paused:
-            return self._come_to_rest()
+        if self._is_leaving and not self._is_halfway:
+            return self._leave()
         self._meet()
         if self._is_noting:
             return READ_AGAIN_S
@@ -201,7 +209,7 @@ class Job:
             self._over("finished")
             return None
         assert self._hand_over is not None
-        self._hand_over.allowed = self._allowed()
+        self._hand_over.allowed = 0 if self._is_leaving else self._allowed()
         state = self._source.step()
         self._count()
         if state == DONE:
@@ -221,7 +229,8 @@ class Job:
             return self._wait(self._hand_over.refusal)
         if state == READING and self._source.trouble:
             return self._wait(self._source.trouble)
-        self._set_state("running", "")
+        if not self._is_leaving:
+            self._set_state("running", "")
         if state == PACED:
             return self._pace.wait_s
         if state == AT_BOUND:
@@ -254,8 +263,10 @@ class Job:
             self.transfer.state, self.transfer.reason = state, reason
             self._changed()
 
-    def _wait(self, reason: str) -> float:
+    def _wait(self, reason: str) -> float | None:
         """It cannot go on now; it tries again."""
+        if self._is_leaving:
+            return self._leave()
         if self.transfer.state != "blocked":
             log.warning("transfer %d waits: %s", self.transfer.id, reason)
         self._set_state("blocked", reason)
@@ -280,21 +291,64 @@ class Job:
             f": {reason}" if reason else "",
         )
 
-    def stop(self) -> None:
-        """Ends it at the message it has come to."""
+    def stop(self) -> bool:
+        """Ends it at the message it has come to. Whether it is over: a message that very many
+        queues are getting goes to all of them first."""
+        if self._is_halfway and self.transfer.state != "blocked":
+            self._is_stopping = True
+            return False
         self._over("stopped")
+        return True
 
     def rest(self) -> None:
         """Stops here; it continues from here later. Called when the broker stops, and for a
         transfer that is paused once all it handed over is on the disk."""
         if self._source is None:
             return
+        self._complete()
         self._count()
+        self._let_be()
         if self.transfer.mode != "move":
             self.transfer.level, self.transfer.at = self._source.place
-            self.transfer.doubtful = None
+        self.transfer.doubtful, self._doubled = self._doubled, None
         self._source.end()
         self._source = None
+
+    # -- a message that very many queues are getting -----------------------------------------------
+
+    @property
+    def _is_halfway(self) -> bool:
+        return self._source is not None and self._source.is_halfway
+
+    @property
+    def _is_leaving(self) -> bool:
+        """Whether no further message is begun."""
+        return self._is_paused or self._is_stopping
+
+    def _leave(self) -> float | None:
+        """What is halfway still, because a queue does not take it, stays in the source, too."""
+        if self._is_stopping:
+            self._over("stopped")
+            return None
+        self._let_be()
+        return self._come_to_rest()
+
+    def _let_be(self) -> None:
+        """If it is handed over later once more, the doubles are marked."""
+        if self._source is not None and self._source.is_halfway:
+            self._doubled = self._source.place
+            self._source.let_be()
+
+    def _complete(self) -> None:
+        """Gives what is halfway to the rest of its queues, as long as twice the memory for what is
+        not written is enough for it: no client publishes any more."""
+        source, hand_over = self._source, self._hand_over
+        assert source is not None and hand_over is not None
+        persister = self._host.persister
+        hand_over.allowed = 0
+        while source.is_halfway and persister.tail_bytes < 2 * persister.tail_limit:
+            if source.step() != MORE:
+                return
 
     # -- pauses ------------------------------------------------------------------------------------
 

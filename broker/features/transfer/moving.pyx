@@ -8,26 +8,24 @@ took it have it on disk, so that a crash may double it but never lose it.
 
 import functools
 
-from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from broker.kernel.contracts cimport HELD, NEEDS_SYNC, Queue, REJECTED, STORED
-from broker.features.transfer.rules cimport Rules
-from broker.store.log.walk cimport Walk
-from broker.kernel cimport clock
-from broker.kernel.buffer cimport load16
-from broker.kernel.message cimport (
-    BODY_IS_REFERENCE, EXPIRES, HAS_ORIGIN, Message, PERSISTENT, Place, WAS_DELIVERED, set_parts,
+from broker.features.transfer.hand_over cimport (
+    AT_BOUND, DONE, FULL, HandOver, IN_FLIGHT, MORE, PACED, PART, READING, UNROUTED,
 )
+from broker.features.transfer.rules cimport Rules
+from broker.features.transfer.wide cimport WideTransfer
+from broker.kernel cimport clock
+from broker.kernel.contracts cimport NEEDS_SYNC, REJECTED
+from broker.kernel.message cimport HAS_ORIGIN, Message, Place, WAS_DELIVERED
 from broker.kernel.recording cimport EVENT_COPIED, EVENT_MOVED
 from broker.queues.classic cimport ClassicQueue
 from broker.queues.dying cimport Dying
-from broker.queues.limits cimport HAS_EXPIRY, HAS_LENGTH_LIMIT
-from broker.store.files.body_record cimport REFERENCE_BYTES
+from broker.queues.limits cimport HAS_EXPIRY
 from broker.store.log.browse cimport Browse
-from broker.store.log.contracts cimport EMPTY, FOUND, MessageStore, WAIT
-from broker.store.log.queue_store cimport QueueStore
+from broker.store.log.contracts cimport EMPTY, FOUND, WAIT
 from broker.store.log.shared_refs cimport place_key
-from broker.store.files.record cimport ORIGIN_BYTES, record_bytes
+from broker.store.log.walk cimport Walk
 
 from broker.store.log.walk import mark_exactly
 
@@ -35,138 +33,6 @@ cdef enum:
     CLOCK_EVERY = 8              # messages between two looks at the clock
     IN_FLIGHT_MAX = 16384        # messages that wait for the disk
     BOUND_BYTES = 256 << 10      # of a segment, between two notes of a copy's progress
-
-
-cdef class HandOver:
-    """Gives messages to the queues that `route(routing key, properties)` names, as (queues,
-    exchange or None for that of the message), or (no queues, the reason). `refusal` says why one
-    was not taken. `same_bodies`: a shared body can be referred to where the message goes.
-    `allowed` is for those who take messages out of a source: they ask it first."""
-
-    def __init__(self, route, bint same_bodies, uint64_t handed=0, uint64_t handed_bytes=0):
-        self.route = route
-        self.same_bodies = same_bodies
-        self.handed = handed
-        self.handed_bytes = handed_bytes
-        self.allowed = UINT64_MAX
-
-    def give_row(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
-                 int64_t timestamp, bint persistent, bint doubtful) -> int:
-        """Hands a message of a stream over. 0 if it was, FULL or UNROUTED if not."""
-        cdef Message message
-        cdef int refused
-        set_parts(&message, exchange, routing_key, properties, body)
-        message.flags = PERSISTENT if persistent else 0
-        if load16(message.properties) >> 8 & 1:
-            message.flags |= EXPIRES
-        if doubtful:
-            message.flags |= WAS_DELIVERED
-        message.timestamp = timestamp
-        clock.refresh()
-        refused = self.ask(None, &message)
-        if refused or self.give(&message, 0, False) == FULL:
-            return refused or FULL
-        return 0
-
-    cdef int ask(self, ClassicQueue source, Message* message) except -1:
-        """Before a message is taken (`source` is None for one of a stream): finds its queues and
-        its body. 0 if each of them would take it, else FULL, UNROUTED, READING or LOST."""
-        cdef Queue target
-        cdef int found
-        cdef bint by_reference = message.flags & BODY_IS_REFERENCE and self.same_bodies
-        self.targets, told = self.route(
-            message.routing_key[:message.routing_key_length],
-            message.properties[:message.properties_length])
-        if not self.targets:
-            self.refusal = told
-            return UNROUTED
-        self.exchange = message.exchange[:message.exchange_length] if told is None else told
-        for target in self.targets:
-            if not target.shares:
-                by_reference = False
-            if isinstance(target, ClassicQueue) and not has_room(
-                    <ClassicQueue> target, message, target is not source):
-                self.refusal = f"queue '{target.name}' is full and refuses more messages"
-                return FULL
-        self.body = None
-        if by_reference:
-            return 0
-        if message.body == NULL:
-            found = source.store.find_body(message)
-            if found != FOUND:
-                return READING if found == WAIT else LOST
-        self.body = message.body[:message.body_length]
-        return 0
-
-    cdef int give(self, Message* message, uint32_t returns, bint has_origin) except -1:
-        """Publishes what was `ask`ed for: STORED or NEEDS_SYNC, or FULL if a queue refuses it after
-        all (`is_given`: others have it)."""
-        cdef Message letter
-        cdef bytes reference
-        cdef bytes routing_key = message.routing_key[:message.routing_key_length]
-        cdef bytes properties = message.properties[:message.properties_length]
-        cdef Queue target
-        cdef int result = STORED
-        cdef int answer
-        self.held = 0
-        self.is_given = False
-        # A target may be the source, or dead-letter to it: its buffers move when it stores one.
-        set_parts(&letter, self.exchange, routing_key, properties, self.body or b"")
-        letter.flags = message.flags & (PERSISTENT | EXPIRES | WAS_DELIVERED)
-        if self.body is None:
-            letter.flags |= BODY_IS_REFERENCE
-            letter.body = NULL
-            letter.body_length = message.body_length
-            reference = message.reference[:REFERENCE_BYTES]
-            letter.reference = <const uint8_t*> <char*> reference
-        letter.origin = message.origin
-        timestamp = message.timestamp
-        for target in self.targets:
-            # A stream and a delaying exchange go by the time at which they get a message.
-            is_classic = isinstance(target, ClassicQueue)
-            letter.timestamp = timestamp if is_classic else clock.now_ms
-            if is_classic and returns:
-                answer = receive_returned(<ClassicQueue> target, &letter, returns, has_origin)
-            else:
-                answer = target.receive(&letter, has_origin)
-            if answer == REJECTED:
-                self.refusal = f"queue '{getattr(target, 'name', '')}' refused the message"
-                return FULL
-            self.is_given = True
-            result |= answer & NEEDS_SYNC
-            self.held += answer == HELD
-        self.handed += 1
-        self.handed_bytes += letter.body_length
-        return result
-
-
-cdef int receive_returned(ClassicQueue queue, Message* letter, uint32_t returns,
-                          bint confirm) except -1:
-    """Publishes a message that came back so often before."""
-    cdef MessageStore part = queue.store.part_for(letter) if queue.store is not None else None
-    cdef uint64_t before = part.end() if part is not None else 0
-    cdef uint64_t after
-    cdef int answer = queue.receive(letter, confirm)
-    part = queue.store.part_for(letter) if queue.store is not None else None
-    after = part.end() if part is not None else 0
-    if answer != REJECTED and after != before and after & 0xFFFFFFFF:
-        after -= record_bytes(letter) + (ORIGIN_BYTES if answer == HELD else 0)
-        (<QueueStore> part).note_returns(<uint32_t> (after >> 32), <uint32_t> after, returns)
-    return answer
-
-
-cdef bint has_room(ClassicQueue queue, Message* message, bint may_serve) except -1:
-    """Whether the queue would take the message. It is not asked by a publish, which may dead-letter
-    what it refuses."""
-    if not queue.features & HAS_LENGTH_LIMIT or not queue.limits.rejects:
-        return True
-    if queue.store is None:
-        queue.open_store()
-    if not queue.is_full(message):
-        return True
-    if may_serve and queue.is_served():
-        queue.serve_consumers()
-    return not queue.is_full(message)
 
 
 cdef class Mover:
@@ -210,7 +76,8 @@ cdef class Mover:
         self.source.note_held(self.source.now())
         try:
             while state == MORE:
-                if count & (CLOCK_EVERY - 1) == 0 and clock.monotonic_ns() >= until:
+                if ((count & (CLOCK_EVERY - 1) == 0 or self.hand_over.wide is not None)
+                        and clock.monotonic_ns() >= until):
                     break
                 count += 1
                 state = self.step()
@@ -226,10 +93,13 @@ cdef class Mover:
         return self.walk.level > level or (self.walk.level == level and self.walk.at <= at)
 
     cdef int step(self) except -1:
-        """Looks at one message, and hands it over if it is wanted."""
+        """Looks at one message, and hands it over if it is wanted; or to the next of very many
+        queues."""
         cdef Message message
         cdef Place place
         cdef int found
+        if self.is_giving:
+            return self.give_more()
         if self.most and self.hand_over.handed >= self.most:
             return DONE
         if self.in_flight >= IN_FLIGHT_MAX:
@@ -248,9 +118,19 @@ cdef class Mover:
             return MORE
         if self.hand_over.handed >= self.hand_over.allowed:
             return PACED
+        if self.hand_over.wide is not None and place_key(&place) != place_key(&self.place):
+            # A consumer has taken the one that it was asked for.
+            self.hand_over.forget()
         found = self.move(&message, &place)
+        if found == PART:
+            self.place = place
+            return MORE
         if found == FULL or found == UNROUTED or found == READING:
             return found
+        return self.passed()
+
+    cdef int passed(self) except -1:
+        """The message at hand is handed over."""
         self.looked += 1
         self.matched += 1
         self.walk.passed()
@@ -266,6 +146,8 @@ cdef class Mover:
             return result
         if place.redelivered or (self.doubtful is not None and self.is_doubtful()):
             message.flags |= WAS_DELIVERED
+        if self.hand_over.wide is not None:
+            return self.begin_giving(message, place, returns)
         if self.copies:
             result = self.hand_over.give(message, returns, False)
             if result != FULL and source.observer is not None:
@@ -280,12 +162,17 @@ cdef class Mover:
                 self.walk.put_back(place, self.hand_over.is_given)
         if result == FULL:
             return FULL
+        return self.moved(message, place, result, self.hand_over.held)
+
+    cdef int moved(self, Message* message, Place* place, int result, int held) except -1:
+        """All queues have the message; `held` of them answer its publisher later."""
+        cdef ClassicQueue source = self.source
         if source.observer is not None:
             self.tell(EVENT_MOVED, place)
         source.counts.purged += 1
         source.counts.purged_bytes += place.body_length
         if source.confirms.holds:
-            source.confirms.pass_origin(message, place, result, self.hand_over.held)
+            source.confirms.pass_origin(message, place, result, held)
         if result == NEEDS_SYNC and (source.durable or source.confirms.holds):
             if self.leaving is None:
                 self.leaving = Dying()
@@ -293,6 +180,62 @@ cdef class Mover:
         else:
             self.walk.settle(place)
         return result
+
+    # -- to very many queues -----------------------------------------------------------------------
+
+    @property
+    def is_halfway(self):
+        """Whether some of very many queues have the message at hand, and others not."""
+        return self.is_giving and self.hand_over.wide.is_given
+
+    cdef int begin_giving(self, Message* message, Place* place, uint32_t returns) except -1:
+        """All of very many queues would take the message at hand."""
+        self.place = place[0]
+        if not self.copies:
+            self.walk.take(message, place)
+        self.is_giving = True
+        self.hand_over.is_kept = self.source.observer is not None
+        self.hand_over.begin_giving(message, returns)
+        return PART
+
+    cdef int give_more(self) except -1:
+        """Gives it to the next ones. Until all have it, it stays unsettled where it is."""
+        cdef ClassicQueue source = self.source
+        cdef WideTransfer wide = self.hand_over.wide
+        cdef Message message          # only what its confirm waits for
+        cdef int result
+        message.flags = wide.flags
+        message.origin = wide.message.origin
+        result = self.hand_over.give_more(
+            not self.copies and source.confirms.is_awaited(&message))
+        if result == UNROUTED:
+            self.let_be()
+            return UNROUTED
+        if result == PART or result == FULL:
+            if not self.copies and source.confirms.holds:
+                # A part stays for the queues that do not have it yet.
+                source.confirms.pass_origin(&message, &self.place, REJECTED, self.hand_over.held)
+            return MORE if result == PART else FULL
+        self.is_giving = False
+        self.hand_over.forget()
+        if not self.copies:
+            self.moved(&message, &self.place, result, self.hand_over.held)
+        elif source.observer is not None:
+            self.tell(EVENT_COPIED, &self.place)
+        return self.passed()
+
+    cpdef int let_be(self) except -1:
+        """The message at hand goes to no further queue, and stays where it is: marked as
+        redelivered, if one has it."""
+        cdef bint is_given = self.is_halfway
+        if self.is_giving:
+            self.is_giving = False
+            if (not self.copies and not self.source.deleted
+                    and self.source.store is self.walk.store):
+                self.walk.put_back(&self.place, is_given)
+                self.is_doubled |= is_given
+                self.source.touch()
+        return self.hand_over.forget()
 
     cdef int tell(self, int event, Place* place) except -1:
         """Where the message at hand went."""
@@ -317,9 +260,11 @@ cdef class Mover:
 
     def end(self):
         """No further message is handed over: when all is settled, the marks of the walk are taken
-        back."""
+        back, unless one of them is needed."""
+        self.let_be()
         self.is_over = True
-        if not self.copies and not self.source.deleted and not self.in_flight:
+        if (not self.copies and not self.source.deleted and not self.in_flight
+                and not self.is_doubled):
             mark_exactly(self.walk.store)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.features.transfer.moving import DONE, MORE, READING, Preview
+from broker.features.transfer.hand_over import DONE, MORE, READING
+from broker.features.transfer.moving import Preview
 from broker.features.transfer.rules import Rules
 from broker.features.transfer.sources import BATCH, BATCH_BYTES
 

@@ -1,8 +1,9 @@
 """What a transfer takes its messages from, and how far it is: a queue, or a stream (copies and
 replays only).
 
-`step()` works for a slice and returns a word of `moving`; `place` is how far all before is handed
-over, `next_bound` how far the next note of progress lets it go.
+`step()` works for a slice and returns a word of `hand_over`; `place` is how far all before is
+handed over, `next_bound` how far the next note of progress lets it go. `is_halfway` says that some
+of very many queues have the next message, and others not yet.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from broker.features.transfer.moving import (
+from broker.features.transfer.hand_over import (
     AT_BOUND,
     DONE,
     IN_FLIGHT,
     MORE,
     PACED,
+    PART,
     READING,
     HandOver,
-    Mover,
 )
+from broker.features.transfer.moving import Mover
 from broker.features.transfer.records import Transfer
 from broker.features.transfer.stamp import Stamp
 from broker.fields.headers import ListedProperties
@@ -109,6 +111,14 @@ class FromQueue:
     def in_flight(self) -> int:
         return self._mover.in_flight
 
+    @property
+    def is_halfway(self) -> bool:
+        return self._mover.is_halfway
+
+    def let_be(self) -> None:
+        """The message that is halfway stays where it is, too."""
+        self._mover.let_be()
+
     def end(self) -> None:
         self._mover.end()
 
@@ -136,6 +146,7 @@ class FromStream:
         self._has_records = transfer.mode == "replay" and transfer.source == HISTORY
         self._rules = rules
         self._hand_over = hand_over
+        hand_over.is_kept = record is not None or replayed is not None
         self._most = transfer.limit
         self._stamp = Stamp(transfer) if transfer.mode == "replay" else None
         self._end = dict(transfer.ends).get(0, 0)
@@ -149,6 +160,7 @@ class FromStream:
         )
         self._awaited = -1
         self._rows: list[Any] = []
+        self._given = b""
         self._browser: Any = None
         self._is_reading = False
         self.looked = transfer.looked
@@ -171,6 +183,10 @@ class FromStream:
         """Why a read takes long; empty: there is no trouble."""
         return (self._browser.trouble or "") if self._is_reading and self._browser else ""
 
+    @property
+    def is_halfway(self) -> bool:
+        return self._hand_over.is_halfway
+
     def set_bound(self, bound: Place) -> None:
         self._bound = bound[1]
 
@@ -179,6 +195,11 @@ class FromStream:
             return READING
         if not self._rows:
             return self._read()
+        if self._hand_over.is_wide:
+            refused = self._hand_over.give_more_rows(SLICE_NS)
+            if not refused:
+                self._handed_over()
+            return refused if refused and refused != PART else MORE
         while self._rows:
             if self._most and self._hand_over.handed >= self._most:
                 return DONE
@@ -195,12 +216,25 @@ class FromStream:
                     return PACED
                 refused = self._give(*self._rows[0])
                 if refused:
-                    return refused
-                self.matched += 1
+                    return MORE if refused == PART else refused
+                self._handed_over()
+                continue
             self.looked += 1
             self._pass(offset)
             del self._rows[0]
         return MORE
+
+    def _handed_over(self) -> None:
+        """The first row is."""
+        offset, _, _, routing_key, _, body = self._rows[0]
+        if self._replayed is not None:
+            self._replayed(offset, self._hand_over.targets)
+        if self._record is not None:
+            self._record(routing_key, self._given, body, self._hand_over.targets)
+        self.matched += 1
+        self.looked += 1
+        self._pass(offset)
+        del self._rows[0]
 
     def _give(
         self,
@@ -219,21 +253,16 @@ class FromStream:
             self._stamp.put(properties, offset, timestamp)
             # Its time to live begins now, as with a message that is published now.
             timestamp = clock.now()
-        given = properties.encode()
-        refused = self._hand_over.give_row(
+        self._given = properties.encode()
+        return self._hand_over.give_row(
             exchange,
             routing_key,
-            given,
+            self._given,
             body,
             timestamp,
             True,
             offset <= self._doubtful,
         )
-        if not refused and self._replayed is not None:
-            self._replayed(offset, self._hand_over.targets)
-        if not refused and self._record is not None:
-            self._record(routing_key, given, body, self._hand_over.targets)
-        return refused
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -283,5 +312,10 @@ class FromStream:
             del self._wanted[:count]
         self._at = end
 
+    def let_be(self) -> None:
+        """The message that is halfway goes to no further queue."""
+        self._hand_over.forget()
+
     def end(self) -> None:
+        self.let_be()
         self._rows = []

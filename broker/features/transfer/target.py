@@ -6,10 +6,11 @@ from typing import Any
 
 from broker.fields import properties
 from broker.fields.codec import octets, text
-from broker.kernel.reached import is_wide
+from broker.kernel.reached import Reached, is_wide
+from broker.kernel.steps import Found, Steps, first_step
 from broker.schema.errors import AccessRefused, describe
 
-Given = tuple[tuple[Any, ...], bytes | str | None]
+Given = tuple[Found | Reached | Steps, bytes | str | None]
 
 ROUTES_MAX = 1024
 """Routes that are remembered while the topology stands still."""
@@ -29,7 +30,8 @@ class ToQueue:
 
 
 class ToExchange:
-    """The target is an exchange: (queues, its name), or (), why the message reaches none."""
+    """The target is an exchange: (queues, its name), or (), why the message reaches none. Very many
+    queues may be the steps that find them, and those may find none (`nowhere`)."""
 
     def __init__(self, vhost: Any, exchange: Any, rights: Any) -> None:
         self._vhost = vhost
@@ -57,12 +59,27 @@ class ToExchange:
         told = properties.readable(listed)
         headers = told.get("headers", {})
         keys = [key, *properties.copied_to(headers, "CC")]
-        queues = self._vhost.routes.route(self._exchange, keys, headers, told)
-        found: Given = (queues, self._name)
-        if not queues:
-            where = describe("exchange", self._exchange.name, self._vhost.name)
-            found = (), f"{where} leads a message with routing key '{key}' to no queue"
+        queues = first_step(self._vhost.routes.routing(self._exchange, keys, headers, told))
+        if not isinstance(queues, (tuple, Reached)):
+            return self._further(queues, routing_key, is_plain), self._name
+        return self._found(queues, routing_key, is_plain)
+
+    def nowhere(self, routing_key: bytes) -> str:
+        """That a message with this key reaches no queue."""
+        where = describe("exchange", self._exchange.name, self._vhost.name)
+        return f"{where} leads a message with routing key '{text(routing_key)}' to no queue"
+
+    def _found(self, queues: Found | Reached, routing_key: bytes, is_plain: bool) -> Given:
+        found: Given = (queues, self._name) if queues else ((), self.nowhere(routing_key))
         # Very many queues are found anew: a thousand keys may lead to all of them.
         if is_plain and len(self._known) < ROUTES_MAX and not is_wide(queues):
             self._known[routing_key] = found
         return found
+
+    def _further(self, steps: Steps, routing_key: bytes, is_plain: bool) -> Steps:
+        """The steps that remain. What they find is remembered, if nothing has changed meanwhile."""
+        version = self._version
+        queues = yield from steps
+        is_same = version == self._version == self._vhost.topology_version
+        self._found(queues, routing_key, is_plain and is_same)
+        return queues

@@ -14,6 +14,7 @@ cdef class WideMessage:
     cdef object body                     # None: only the reference of a shared one is known
     cdef bytes reference                 # of a shared body; else None
     cdef BodyStore bodies                # where this message shares its body; None: it does not
+    cdef BodyStore holding               # where it holds the body it refers to; None: others do
     cdef object steps                    # that find its queues; None: they are found
     cdef tuple targets                   # once they are found,
     cdef Reached reached                 # or these, where they are more than a tuple should have
@@ -25,6 +26,7 @@ cdef class WideMessage:
 
     cdef int keep(self, Message* message) except -1
     cdef int share(self, BodyStore bodies) except -1
+    cdef int hold(self, BodyStore bodies) except -1
     cdef int note(self, found) except -1
     cdef Queue queue_at(self, Py_ssize_t at)
     cdef bint give(self, bint confirm) except -1
