@@ -24,6 +24,7 @@ cdef class Turn:
     cdef int64_t drops_left      # messages that queues may still drop in this turn
     cdef bint burying            # a queue hands its dead letters over
     cdef int hops                # queues that a message went through on its way to be stored
+    cdef uint64_t kept_bytes     # of dead letters that wait without being stored, of all queues
     cdef uint64_t delivered      # by queues to consumers, since the start
     cdef public bint is_sliced   # whether turns are bounded; not while there is no loop
     cdef readonly Moderation moderation  # whether the loop sleeps behind a turn

@@ -35,7 +35,7 @@ from broker.queues.counters cimport (
     Backlog, BYTES, CONFIRM, DeliveryCounters, PUBLISH, QueueCounters, READY, UNACKED, USE_REFUSED,
     USE_REFUSED_BYTES,
 )
-from broker.queues.dead_letters cimport DeadLetters, DeathCounters, REASON_COUNT
+from broker.queues.dead_letters cimport DeadLetters, DeathCounters, PUT_OFF, REASON_COUNT
 from broker.queues.declared cimport DeclaredQueue, Levels
 from broker.queues.dying cimport (
     DEAD_DELIVERY_LIMIT, DEAD_EXPIRED, DEAD_MAXLEN, DEAD_REJECTED,
@@ -126,7 +126,9 @@ cdef class ClassicQueue(DeclaredQueue):
             elif (not self.is_served() and ttl_of(message, self.message_ttl()) == 0
                   and self.may_pass_on()):
                 # Its TTL is over before a consumer could take it.
-                return self.expire_at_once(message)
+                answer = self.expire_at_once(message)
+                if answer != PUT_OFF:
+                    return answer
             elif self.features & IS_LEAN and store.ready == 0 and self.is_served():
                 answer = self.deliver_unstored(message, confirm)
                 if answer >= 0:
@@ -250,18 +252,21 @@ cdef class ClassicQueue(DeclaredQueue):
         return self.turn.hops < HOPS_MAX
 
     cdef int expire_at_once(self, Message* message) except -1:
-        """A message whose TTL is over before a consumer could take it is never stored."""
+        """A message whose TTL is over before a consumer could take it is never stored, unless its
+        dead letter goes to very many queues: PUT_OFF."""
         cdef int result = STORED
-        self.counts.published += 1
-        self.counts.bytes_in += message.body_length
-        self.counts.expired += 1
-        self.counts.expired_bytes += message.body_length
         if self.features & HAS_DEAD_LETTERS:
             result = self.letters().bury_unstored(self, self.store, message, DEAD_EXPIRED)
+            if result == PUT_OFF:
+                return PUT_OFF
         else:
             self.letters().give_up(DEAD_EXPIRED, message.body_length)
             if self.features & CONFIRM_ON_ACK:
                 result = REJECTED
+        self.counts.published += 1
+        self.counts.bytes_in += message.body_length
+        self.counts.expired += 1
+        self.counts.expired_bytes += message.body_length
         return result
 
     cdef int deliver_unstored(self, Message* message, bint confirm) except -2:
@@ -966,7 +971,7 @@ cdef class ClassicQueue(DeclaredQueue):
     def close(self) -> None:
         """Clean stop. A queue that does not survive gives back what it refers to."""
         if self.dead_letters is not None:
-            self.dead_letters.end_wide()
+            self.dead_letters.end()
         if self.store is not None and not self.deleted:
             if self.durable:
                 self.store.close()
@@ -983,6 +988,7 @@ cdef class ClassicQueue(DeclaredQueue):
         elif self.store is not None and not self.deleted and now - self.idle_since >= after:
             self.store.rest()
             if (type(self.store) is QueueStore and self.store.total == 0
+                    and not (self.dead_letters is not None and self.dead_letters.are_waiting())
                     and (<QueueStore> self.store).segments.has_no_files()):
                 self.next_segment = self.store.unused_number()
                 self.store = None
@@ -998,7 +1004,7 @@ cdef class ClassicQueue(DeclaredQueue):
         if self.expiry is not None:
             self.expiry.stop()
         if self.dead_letters is not None:
-            self.dead_letters.end_wide()
+            self.dead_letters.end()
         self.consumers.clear()
         if self.confirms.holds and self.messages_ready:
             # Among them may be some that were taken and came back.

@@ -20,9 +20,11 @@ from broker.queues.counters cimport (
     USE_DISCARD_REJECTED_BYTES,
 )
 from broker.queues.declared cimport DeclaredQueue
-from broker.queues.dying cimport Death, Dying
+from broker.queues.dying cimport DEAD_EXPIRED, Death, Dying
 from broker.queues.dying import reason_name
-from broker.queues.wide_letter cimport WideLetter
+from broker.queues.unstored cimport Unstored
+from broker.queues.wide_letter cimport WideLetter, only_to
+from broker.store.bodies.wide_message cimport WideMessage
 from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
 from broker.store.files.body_record cimport REFERENCE_BYTES
@@ -30,12 +32,10 @@ from broker.store.files.planted cimport planted
 from broker.store.log.contracts cimport FOUND, MessageStore, WAIT
 from broker.store.log.shared_refs cimport place_key
 
-from broker.kernel.steps import complete
-
 cdef enum:
-    PUT_OFF = 8                  # beside the answers of queues: more of very many are to be asked
     TURN_LETTERS = 32            # dead letters that each queue may hand over in a turn
-    LETTER_DROPS = 64            # messages that could be dropped in the time of one dead letter
+    LETTER_DROPS = 64            # messages that could be dropped in the time of one dead letter,
+    ROUTE_DROPS = 512            # or in that of finding out that one goes to very many queues
 
 # How long a dead letter waits before it is offered to a full queue again.
 cdef double BURY_AGAIN_S = 0.25
@@ -70,7 +70,10 @@ cdef class DeadLetters:
         return self.dying.add(place, reason)
 
     cdef bint are_waiting(self) noexcept:
-        return self.dying is not None and self.dying.count
+        return self.dying is not None and self.dying.count or self.has_unstored()
+
+    cdef bint has_unstored(self) noexcept:
+        return self.unstored is not None and self.unstored.are_any()
 
     cdef bint are_choked(self) noexcept:
         """Whether dead letters wait for a full queue: no further message dies until they are
@@ -87,9 +90,13 @@ cdef class DeadLetters:
             return 0
         queue.turn.burying = True
         try:
-            return self.bury_heads(queue, store)
+            if self.dying is not None and self.dying.count:
+                self.bury_heads(queue, store)
+            if self.has_unstored():
+                self.bury_put_off(queue, store)
         finally:
             queue.turn.burying = False
+        return 0
 
     cdef int bury_heads(self, DeclaredQueue queue, MessageStore store) except -1:
         """The oldest dead letters first. Each is settled here once the queues that took it have it
@@ -117,6 +124,7 @@ cdef class DeadLetters:
             result = STORED
             if found == FOUND:
                 self.place = place_key(&place)
+                self.gives_many = True
                 if self.wide is None:
                     result = self.bury_message(queue, store, &message, death.reason, &held)
                 if self.wide is not None:
@@ -131,10 +139,7 @@ cdef class DeadLetters:
                 queue.turn.touch_queue(queue)
                 break
             if result == REJECTED or result == PUT_OFF:
-                if not self.buries_again:
-                    self.buries_again = True
-                    queue.later(BURY_AGAIN_S if result == REJECTED else UNTIL_WRITTEN_S,
-                                functools.partial(self.bury_again, queue))
+                self.bury_later(queue, BURY_AGAIN_S if result == REJECTED else UNTIL_WRITTEN_S)
                 break
             self.forget_takers()
             dying.pop()
@@ -148,6 +153,12 @@ cdef class DeadLetters:
                 store.settle(&place)
         if leaving is not None:
             self.persister.after_round(functools.partial(self.buried, queue, store, leaving))
+        return 0
+
+    cdef int bury_later(self, DeclaredQueue queue, double seconds) except -1:
+        if not self.buries_again:
+            self.buries_again = True
+            queue.later(seconds, functools.partial(self.bury_again, queue))
         return 0
 
     def bury_again(self, DeclaredQueue queue):
@@ -168,24 +179,103 @@ cdef class DeadLetters:
                 store.settle(&leaving.head().place)
             leaving.pop()
 
+    # -- never stored ------------------------------------------------------------------------------
+
     cdef int bury_unstored(self, DeclaredQueue queue, MessageStore store, Message* message,
                            int reason) except -1:
-        """The same for a message that was never stored. Queues that refuse it do without."""
+        """The same for a message that was never stored. Queues that refuse it do without. If its
+        dead letter goes to very many, it waits in memory; one that expired does not, but has to be
+        stored by the caller: PUT_OFF."""
         cdef set takers = self.takers
         cdef set waits = self.waits
         cdef int before = self.buried_result
-        cdef int result
+        cdef int result = PUT_OFF
         cdef int held = 0
+        if not self.has_unstored() and queue.turn.drops_left > 0:
+            self.forget_takers()
+            self.place = 0
+            self.gives_many = False
+            queue.turn.hops += 1
+            try:
+                result = self.bury_message(queue, store, message, reason, &held)
+            finally:
+                queue.turn.hops -= 1
+                self.takers, self.waits = takers, waits
+                self.buried_result = before
+            if result == PUT_OFF:
+                # A chunk may hold thousands of them.
+                queue.turn.drops_left -= ROUTE_DROPS
+        if result == PUT_OFF and reason != DEAD_EXPIRED:
+            return self.put_off(queue, message, reason)
+        return result
+
+    cdef int put_off(self, DeclaredQueue queue, Message* message, int reason) except -1:
+        """Keeps a message that was never stored. What is more than may wait is given up."""
+        if self.unstored is None:
+            self.unstored = Unstored(
+                queue.turn, self.bounds.refused_backlog, self.persister.tail_limit)
+        if self.unstored.add(queue, message, reason):
+            if not queue.pending:
+                queue.turn.touch_queue(queue)
+            return STORED
+        self.give_up(reason, message.body_length)
+        self.place = 0
+        return self.tell(queue, EVENT_DISCARDED, (), b"", b"")
+
+    cdef int bury_put_off(self, DeclaredQueue queue, MessageStore store) except -1:
+        """Continues with the oldest of those, for a part of a turn."""
+        cdef set takers = self.takers
+        cdef set waits = self.waits
+        cdef int before = self.buried_result
+        cdef int result = STORED
+        if self.persister.tail_bytes > self.persister.tail_limit:
+            return self.bury_later(queue, UNTIL_WRITTEN_S)
         self.forget_takers()
         self.place = 0
-        queue.turn.hops += 1
         try:
-            result = self.bury_message(queue, store, message, reason, &held)
+            result = self.pass_on(queue, store)
         finally:
-            queue.turn.hops -= 1
-        self.takers, self.waits = takers, waits
-        self.buried_result = before
-        return result
+            self.takers, self.waits = takers, waits
+            self.buried_result = before
+            if result != PUT_OFF:
+                self.drop_first()
+        if result == PUT_OFF and self.passing is None:
+            return self.bury_later(queue, UNTIL_WRITTEN_S)    # until its body is read
+        if self.has_unstored() and not queue.pending:
+            queue.turn.touch_queue(queue)
+        return 0
+
+    cdef int pass_on(self, DeclaredQueue queue, MessageStore store) except -1:
+        """What `bury_put_off` does for one: PUT_OFF if it is not over."""
+        cdef WideMessage kept
+        cdef WideLetter letter
+        cdef int reason = self.unstored.reason()
+        cdef int result
+        cdef int held = 0
+        if self.passing is None:
+            self.gives_many = True
+            kept = self.unstored.first()
+            result = self.bury_message(queue, store, &kept.message, reason, &held)
+            if self.passing is None:
+                return result
+        letter = self.passing
+        if not letter.go_on_a_turn(False):
+            return PUT_OFF
+        if letter.refused is None and letter.taken:
+            self.went(queue, reason, letter.message.body_length, letter.queues(),
+                      letter.exchange, letter.routing_key)
+        elif letter.refused is None:
+            self.go_nowhere(queue, reason, letter.message.body_length, &held)
+        return STORED
+
+    cdef int drop_first(self) except -1:
+        """The oldest of those is over."""
+        cdef WideLetter letter = self.passing
+        self.passing = None
+        self.unstored.drop_first()
+        return letter.end() if letter is not None else 0
+
+    # -- one of them -------------------------------------------------------------------------------
 
     cdef void forget_takers(self) noexcept:
         """The next dead letter has not been offered to any queue."""
@@ -195,8 +285,8 @@ cdef class DeadLetters:
     cdef int bury_message(self, DeclaredQueue queue, MessageStore store, Message* message,
                           int reason, int* held) except -1:
         """Publishes one dead letter. STORED or NEEDS_SYNC, or REJECTED while a target queue is
-        full; `held` queues answer its publisher later, or NOWHERE. One to very many queues is only
-        made ready (`wide`), unless it was never stored."""
+        full; `held` queues answer its publisher later, or NOWHERE. One to very many queues is made
+        ready (`wide`, or `passing` if it was never stored), or PUT_OFF if not `gives_many`."""
         cdef Message letter
         cdef bytes exchange, routing_key, properties, reference
         cdef object body = b""
@@ -208,18 +298,18 @@ cdef class DeadLetters:
             queue, reason_name(reason), message.exchange[:message.exchange_length],
             message.routing_key[:message.routing_key_length],
             message.properties[:message.properties_length])
-        goes_wide = self.place and found is not None and is_wide(found[0])
-        if not goes_wide:
-            found = all_at_once(found)
-            if self.waits is not None:
-                found = only_to(self.waits, found)
-                if found is None:
-                    return self.all_have_it(queue, reason, message.body_length, None)
+        goes_wide = found is not None and is_wide(found[0])
+        if goes_wide and not self.gives_many:
+            return PUT_OFF
+        if not goes_wide and self.waits is not None:
+            found = only_to(self.waits, found)
+            if found is None:
+                return self.all_have_it(queue, reason, message.body_length, None)
         if found is not None and message.flags & BODY_IS_REFERENCE and message.body == NULL and (
                 goes_wide or need_body(<tuple> found[0])):
             result = store.find_body(message)
             if result == WAIT:
-                return REJECTED
+                return REJECTED if self.place else PUT_OFF
             if result != FOUND:
                 found = None
         if found is None:
@@ -256,11 +346,15 @@ cdef class DeadLetters:
     cdef int make_wide(self, DeclaredQueue queue, uint8_t flags, Message* letter, found,
                        bint shared) except -1:
         """The letter goes to very many queues; `flags` are those of the message that died."""
-        self.wide = WideLetter()
-        self.wide.flags = flags
-        self.wide.takers, self.wide.only = self.takers, self.waits
-        self.wide.is_kept = queue.observer is not None
-        self.wide.begin(letter, found, queue.bodies, shared)
+        cdef WideLetter wide = WideLetter()
+        wide.flags = flags
+        wide.takers, wide.only = self.takers, self.waits
+        wide.is_kept = queue.observer is not None
+        wide.begin(letter, found, queue.bodies, shared)
+        if self.place:
+            self.wide = wide
+        else:
+            self.passing = wide
         return STORED
 
     cdef int bury_wide(self, DeclaredQueue queue, int reason, Message* message,
@@ -304,10 +398,17 @@ cdef class DeadLetters:
         return result
 
     cdef void end_wide(self):
-        """The queue is deleted, or all have the letter."""
+        """It is offered to no further queue."""
         if self.wide is not None:
             self.wide.end()
             self.wide = None
+
+    cdef int end(self) except -1:
+        """The queue is deleted, or closed."""
+        self.end_wide()
+        while self.has_unstored():
+            self.drop_first()
+        return 0
 
     cdef int go_nowhere(self, DeclaredQueue queue, int reason, uint64_t size, int* held) except -1:
         """No queue gets the dead letter: it is gone."""
@@ -383,26 +484,6 @@ cdef class DeadLetters:
                 deaths.given_up[reason] + deaths.unrouted[reason])
             row[USE_DISCARD_REJECTED_BYTES + 2 * reason] = (
                 deaths.given_up_bytes[reason] + deaths.unrouted_bytes[reason])
-
-
-cdef only_to(set waits, found):
-    """A letter that went to very many queues before, to those of them; None: it goes to none."""
-    if found is None:
-        return None
-    way, exchange, routing_key, properties, _ = found
-    targets = tuple([target for target in way if target in waits])
-    return (targets, exchange, routing_key, properties, None) if targets else None
-
-
-cdef all_at_once(found):
-    """All queues of a letter that cannot wait; None: there are none."""
-    if found is None or not is_wide(found[0]):
-        return found
-    way, exchange, routing_key, properties, passes = found
-    targets = complete(way)
-    if passes is not None:
-        targets = tuple(filter(passes, targets))
-    return (targets, exchange, routing_key, properties, None) if targets else None
 
 
 cdef bint need_body(tuple targets) except -1:

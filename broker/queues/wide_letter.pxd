@@ -17,3 +17,6 @@ cdef class WideLetter(WideMessage):
     cdef int begin(self, Message* letter, found, BodyStore bodies, bint shared) except -1
     cdef bint go_on_a_turn(self, bint has_origin) except -1
     cdef int offer(self, Queue queue, bint confirm) except -1
+
+
+cdef only_to(set waits, found)

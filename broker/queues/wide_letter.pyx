@@ -43,3 +43,12 @@ cdef class WideLetter(WideMessage):
             return STORED
         self.taken += 1
         return answer
+
+
+cdef only_to(set waits, found):
+    """A letter that went to very many queues before, to those of them; None: it goes to none."""
+    if found is None:
+        return None
+    way, exchange, routing_key, properties, _ = found
+    targets = tuple([target for target in way if target in waits])
+    return (targets, exchange, routing_key, properties, None) if targets else None

@@ -775,7 +775,8 @@ class Config:
         4096,
         "count",
         "messages of one queue, or of one delayed exchange, that may wait for a full queue to take"
-        " them; until some are taken no more leave it",
+        " them; until some are taken no more leave it. As many that a queue refuses may wait to be"
+        " dead-lettered to very many queues; further ones are not",
         least=1,
         most=1_000_000,
     )

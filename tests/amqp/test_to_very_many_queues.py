@@ -11,6 +11,7 @@ import pytest
 
 from tests.amqp import raw
 from tests.appliance import Appliance
+from tests.conftest import Make
 from tests.control.test_real_broker import control
 
 COUNT = 1200
@@ -201,6 +202,129 @@ async def test_a_confirm_waits_for_the_acks_of_all(broker: Appliance, client: ra
         assert last is not None
         client.send(raw.method(1, "basic.ack", delivery_tag=last.tag))
         publisher.expect("basic.ack", 1)
+
+
+REFUSES = {
+    "x-max-length": 1,
+    "x-overflow": "reject-publish-dlx",
+    "x-dead-letter-exchange": "dead",
+}
+
+
+def declare_refusing(client: raw.Client, count: int = COUNT, **arguments: dict[str, Any]) -> None:
+    """The same, and a full queue whose refused messages go to all of them."""
+    declare(client, count, **arguments)
+    client.call(1, "queue.declare", queue="refusing", arguments=REFUSES)
+    client.publish(1, "", "refusing", b"fills it")
+
+
+def refuse(client: raw.Client, *bodies: bytes) -> None:
+    """Publishes them; their negative confirms have come when it returns."""
+    client.call(2, "channel.open")
+    client.call(2, "confirm.select")
+    client.send(b"".join(raw.publish(2, "", "refusing", body) for body in bodies))
+    told = client.expect_confirms(2, len(bodies))
+    assert set(told.values()) == {"basic.nack"}
+    client.call(2, "channel.close")
+
+
+async def test_each_queue_gets_refused_messages_once_and_in_order(
+    broker: Appliance, client: raw.Client
+) -> None:
+    declare_refusing(client)
+    wanted = [b"0", bytes(range(256)) * 200, b"2"]
+    refuse(client, *wanted)
+    while counts(client) != [3] * COUNT:
+        pass
+    for number in (0, 1, COUNT - 1):
+        got = [client.get(1, f"q{number}", no_ack=True) for _ in wanted]
+        assert [each.body for each in got if each is not None] == wanted
+        assert all(
+            each.properties["headers"]["x-first-death-reason"] == "maxlen"
+            for each in got
+            if each is not None
+        )
+    got = client.get(1, "refusing", no_ack=True)
+    assert got is not None
+    assert got.body == b"fills it"
+    assert client.get(1, "refusing", no_ack=True) is None
+
+
+async def test_a_full_queue_does_without_a_refused_message(
+    broker: Appliance, client: raw.Client
+) -> None:
+    declare_refusing(client, q700={"x-max-length": 1, "x-overflow": "reject-publish"})
+    refuse(client, b"0", b"1")
+    while sum(counts(client)) != 2 * COUNT - 1:
+        pass
+    first = client.get(1, "q700", no_ack=True)
+    assert first is not None
+    assert first.body == b"0"
+    refuse(client, b"2")
+    while sum(counts(client)) != 3 * COUNT - 2:
+        pass
+
+
+async def test_a_queue_may_go_while_refused_messages_are_on_their_way(
+    broker: Appliance, client: raw.Client
+) -> None:
+    declare_refusing(client)
+    body = bytes(range(256)) * 200
+    for _ in range(3):
+        refuse(client, *[body] * 20)
+        client.call(1, "queue.delete", queue="refusing")
+        client.call(1, "queue.declare", queue="refusing", arguments=REFUSES)
+        client.publish(1, "", "refusing", b"fills it")
+    refuse(client, b"last")
+    while client.call(1, "queue.declare", queue=f"q{COUNT - 1}", passive=True).message_count == 0:
+        pass
+    assert "Traceback" not in broker.log()
+
+
+def test_more_refused_messages_than_may_wait_are_given_up(make_broker: Make) -> None:
+    broker = make_broker(refused_backlog_max=5)
+    with raw.Client.open((broker.host, broker.amqp_port), timeout=60) as client:
+        declare_refusing(client)
+        refuse(client, *[b"x"] * 200)
+        # What waits in order comes before the last, which finds room when they are gone.
+        while client.get(1, f"q{COUNT - 1}", no_ack=True) is None:
+            pass
+        found: set[bytes] = set()
+        taken = 1
+        while b"last" not in found:
+            refuse(client, b"last")
+            while (got := client.get(1, f"q{COUNT - 1}", no_ack=True)) is not None:
+                found.add(got.body)
+                taken += got.body == b"x"
+    assert 5 <= taken < 200
+    assert "queue 'refusing' in vhost '/' gives up dead letters" in broker.log()
+
+
+async def test_one_without_time_to_live_is_kept_until_all_have_it(
+    broker: Appliance, client: raw.Client
+) -> None:
+    client.call(1, "exchange.declare", exchange="kept", type="fanout", durable=True)
+    for number in range(COUNT):
+        name = f"d{number}"
+        client.send(
+            raw.method(1, "queue.declare", queue=name, durable=True, nowait=True)
+            + raw.method(1, "queue.bind", queue=name, exchange="kept", nowait=True)
+        )
+    arguments = {"x-dead-letter-exchange": "kept"}
+    client.call(1, "queue.declare", queue="dying", durable=True, arguments=arguments)
+    client.call(1, "confirm.select")
+    client.publish(1, "", "dying", b"0", delivery_mode=2, expiration="0")
+    client.publish(1, "", "dying", b"1", delivery_mode=2, expiration="0")
+    client.expect_confirms(1, 2)
+    broker.end(kill=True)
+    broker.start()
+    with raw.Client.open((broker.host, broker.amqp_port), timeout=60) as again:
+        for number in range(COUNT):
+            found: list[bytes] = []
+            while b"1" not in found:
+                got = again.get(1, f"d{number}", no_ack=True)
+                found += [got.body] if got is not None else []
+            assert found[0] == b"0"
 
 
 def declare_delayed(client: raw.Client, **arguments: dict[str, Any]) -> None:

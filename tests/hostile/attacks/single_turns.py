@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
+import httpx
+
 from tests.amqp import raw
-from tests.hostile.attacks.attacker import DIGITS, Attacker, numbered, sends_on
+from tests.hostile.attacks.attacker import DIGITS, MALLORY, Attacker, numbered, sends_on
 
 NUMBER = DIGITS.decode()
 
@@ -79,10 +81,7 @@ def wide_dead_letters(attacker: Attacker) -> str:
     """Dead letters to 100,000 queues at once."""
     count = attacker.count(100_000)
     client = attacker.amqp()
-    declare = raw.method(1, "queue.declare", queue=f"w.{NUMBER}", exclusive=True, nowait=True)
-    bind = raw.method(1, "queue.bind", queue=f"w.{NUMBER}", exchange="amq.fanout", nowait=True)
-    for piece in numbered(declare + bind, count):
-        client.send(piece)
+    _many_queues(client, count)
     arguments = {"x-dead-letter-exchange": "amq.fanout"}
     client.call(1, "queue.declare", queue="dying", exclusive=True, arguments=arguments)
     died = 0
@@ -95,6 +94,74 @@ def wide_dead_letters(attacker: Attacker) -> str:
         while client.call(1, "queue.declare", queue=last, passive=True).message_count <= died:
             time.sleep(0.01)
         died += 1
+    return f"{died} dead letters to {count:,} queues"
+
+
+def _many_queues(client: raw.Client, count: int) -> None:
+    """Behind `amq.fanout`, for this connection."""
+    declare = raw.method(1, "queue.declare", queue=f"w.{NUMBER}", exclusive=True, nowait=True)
+    bind = raw.method(1, "queue.bind", queue=f"w.{NUMBER}", exchange="amq.fanout", nowait=True)
+    for piece in numbered(declare + bind, count):
+        client.send(piece)
+    client.fence(1)
+
+
+def _until_over(api: httpx.Client, id: int) -> None:
+    """Waits for the end of a transfer."""
+    while True:
+        rows = api.get("/api/transfers").raise_for_status().json()
+        (state,) = (row["state"] for row in rows if row["id"] == id)
+        if state in ("finished", "failed", "stopped"):
+            assert state == "finished"
+            return
+        time.sleep(0.05)
+
+
+def wide_transfers(attacker: Attacker) -> str:
+    """Moves, copies and replays of messages to 100,000 queues each."""
+    count = attacker.count(100_000)
+    client, api = attacker.amqp(), attacker.api()
+    _many_queues(client, count)
+    client.call(1, "queue.declare", queue="source")
+    stream = {"x-queue-type": "stream"}
+    client.call(1, "queue.declare", queue="stream", durable=True, arguments=stream)
+    client.publish(1, "", "stream", b"x" * 100)
+    client.fence(1)
+    wanted = {"target": "amq.fanout", "target_type": "exchange"}
+    paths = ("queues/{}/source/move", "queues/{}/source/copy", "streams/{}/stream/replay")
+    done = 0
+    for _ in attacker.rounds():
+        for path in paths:
+            if "source" in path:
+                client.publish(1, "", "source", b"x" * 100)
+                client.fence(1)
+            answer = api.post("/api/" + path.format(MALLORY), json=wanted).raise_for_status()
+            _until_over(api, answer.json()["id"])
+            client.call(1, "queue.purge", queue="source")
+            done += 1
+    client.call(1, "queue.delete", queue="source")
+    client.call(1, "queue.delete", queue="stream")
+    return f"{done} messages to {count:,} queues"
+
+
+def wide_refusals(attacker: Attacker) -> str:
+    """Dead letters to 100,000 queues each, of messages that a full queue refuses, and of some that
+    have no time to live."""
+    count = attacker.count(100_000)
+    client = attacker.amqp()
+    _many_queues(client, count)
+    dead = {"x-dead-letter-exchange": "amq.fanout"}
+    full = {"x-max-length": 0, "x-overflow": "reject-publish-dlx"}
+    client.call(1, "queue.declare", queue="full", exclusive=True, arguments=dead | full)
+    client.call(1, "queue.declare", queue="short", exclusive=True, arguments=dead)
+    last = f"w.{count - 1:07}"
+    died = 0
+    for _ in attacker.rounds():
+        client.publish(1, "", "full", b"x" * 100)
+        client.publish(1, "", "short", b"x" * 100, expiration="0")
+        while client.call(1, "queue.declare", queue=last, passive=True).message_count < died + 2:
+            time.sleep(0.01)
+        died += 2
     return f"{died} dead letters to {count:,} queues"
 
 

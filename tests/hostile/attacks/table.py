@@ -89,6 +89,8 @@ ATTACKS = [
     # for each queue that has had a message a store, a tail and the figures of its rates: 3.7 KiB.
     Attack("one turn", single_turns.fanout, broker=768),
     Attack("one turn", single_turns.wide_dead_letters, broker=768),
+    Attack("one turn", single_turns.wide_refusals, broker=768),
+    Attack("one turn", single_turns.wide_transfers, broker=768),
     Attack("one turn", single_turns.carbon_copies, broker=192),  # 30,000 queues, and tail_memory
     Attack("one turn", single_turns.large_commit, broker=256),
     Attack("one turn", single_turns.large_messages, broker=512),
