@@ -63,9 +63,18 @@ def configure(part: str, level: str, style: str, per_second: int = 0) -> None:
     # No line shows them, and looking them up is most of what a line costs that is left out.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging.getLogger("asyncio").addFilter(_is_news)
     unraisable.tell_by(_unraisable)
     sys.unraisablehook = unraisable.hook
     threading.excepthook = _ended_thread
+
+
+_NO_NEWS = frozenset({"socket.send() raised exception.", "SSL connection is closed"})
+"""What asyncio logs for each write behind the end of a client that left, without saying whose."""
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return record.msg not in _NO_NEWS
 
 
 class Record(logging.LogRecord):
