@@ -185,7 +185,9 @@ class BoundedHTTP(HttpToolsProtocol):
         if len(self.pipeline) >= REQUESTS_WAITING_MAX:
             return True
         is_in_body = not (self._between or self._in_head)
-        return is_in_body and not (self._wire.is_wanted or self.cycle.response_complete)
+        if not is_in_body or self.cycle is None:  # there is none where a head is refused
+            return False
+        return not (self._wire.is_wanted or self.cycle.response_complete)
 
     def _parse(self) -> None:
         """Takes in a piece of what came; once there is nothing more of it, more is read."""

@@ -59,6 +59,29 @@ def test_a_body_behind_other_requests_arrives_whole(shared_leveret: Appliance) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        (b"POST", b"X: y\r\n" * 200),
+        (b"POST", b"Upgrade: websocket\r\nConnection: Upgrade\r\n"),
+        (b"GET", b"Upgrade: h2c\r\nConnection: Upgrade\r\n"),
+        (b"CONNECT", b""),
+    ],
+)
+def test_what_comes_behind_a_head_that_is_refused_is_dropped(
+    leveret: Appliance, line: bytes, more: bytes
+) -> None:
+    head = line + b" /ws HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000\r\n" + more
+    with connection(leveret) as sock:
+        sock.sendall(head + b"\r\n" + b"x" * 9000)
+        (status,) = statuses(sock, 1)
+        assert status[:1] == b"4"
+    with connection(leveret) as sock:
+        sock.sendall(REQUEST)
+        assert statuses(sock, 1) == [b"200"]
+    assert "Exception" not in leveret.log_file.read_text()
+
+
 def test_requests_of_who_reads_no_answer_stay_in_the_socket(leveret: Appliance) -> None:
     web = leveret.pids["web"]
     with connection(leveret) as sock:
