@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import socket
@@ -122,44 +123,48 @@ def test_a_long_line_keeps_its_beginning_and_its_end() -> None:
     assert "characters …" in text
 
 
-@pytest.fixture
-def configured(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+@contextlib.contextmanager
+def configured() -> Iterator[None]:
     """The log as a process of the appliance has it."""
     root, before = logging.getLogger(), logging.getLogger().handlers[:]
     hooks = threading.excepthook, sys.unraisablehook
-    logs.configure("test", "info", "text")
-    yield
-    logging.captureWarnings(False)
-    root.handlers[:] = before
-    threading.excepthook, sys.unraisablehook = hooks
+    try:
+        logs.configure("test", "info", "text")
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.handlers[:] = before
+        threading.excepthook, sys.unraisablehook = hooks
 
 
 async def test_writes_behind_the_end_of_a_client_are_no_lines_of_the_log(
-    configured: None, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
     theirs.close()
-    for _ in range(20):
-        transport.write(b"x")
+    with configured():
+        for _ in range(20):
+            transport.write(b"x")
+        logging.getLogger("asyncio").warning("something else")
     transport.abort()
-    logging.getLogger("asyncio").warning("something else")
     (written,) = capsys.readouterr().err.splitlines()
     assert "something else" in written
 
 
 def test_what_ends_a_thread_and_a_warning_are_lines_of_the_log(
-    configured: None, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    thread = threading.Thread(target=lambda: 1 / 0, name="made to fail")
-    thread.start()
-    thread.join()
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        logging.captureWarnings(True)
-        warnings.warn("strange\nthing", stacklevel=1)
+    with configured():
+        thread = threading.Thread(target=lambda: 1 / 0, name="made to fail")
+        thread.start()
+        thread.join()
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            logging.captureWarnings(True)
+            warnings.warn("strange\nthing", stacklevel=1)
     written = capsys.readouterr().err.splitlines()
     assert len(written) == 2
     assert "made to fail" in written[0]
