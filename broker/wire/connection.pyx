@@ -202,15 +202,15 @@ cdef class Connection(FrameParser):
             if command is None:
                 raise unknown(name)
             command(self, channel, **arguments)
-        elif name == "channel.open":
-            self.open_channel(number)
-            self.output.send(method_frame(number, "channel.open-ok"))
         elif self.phase == HANDSHAKE:
             if name == "connection.close":
                 self.output.send(CLOSE_OK)
                 self.finish()
             else:
                 self.handshake.on_method(name, arguments)
+        elif name == "channel.open":
+            self.open_channel(number)
+            self.output.send(method_frame(number, "channel.open-ok"))
         elif name == "connection.close":
             self.close_reason = arguments["reply_text"]
             since = self.vhost.slices.begun

@@ -208,6 +208,16 @@ def test_a_client_may_leave_at_every_step(amqp_address: Address, step: str) -> N
         client.expect_end()
 
 
+@pytest.mark.parametrize("name", ["channel.open", "tx.select"])
+def test_no_method_of_a_channel_comes_before_the_connection_is_open(
+    amqp_address: Address, name: str
+) -> None:
+    with Client(amqp_address) as client:
+        client.start()
+        client.send_method(0, name)
+        assert client.expect("connection.close", 0).reply_code == 504
+
+
 @pytest.mark.parametrize("channel", [1, 65535])
 def test_no_other_channel_is_used_before_the_connection_is_open(
     amqp_address: Address, channel: int

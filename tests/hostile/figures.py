@@ -15,7 +15,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def wait_idle(pid: int, seconds: float = 60.0) -> None:
+def wait_idle(pid: int, seconds: float = 180.0) -> None:
     """Waits until a process has used no CPU for half a second."""
     deadline = time.monotonic() + seconds
     before = -1.0
