@@ -13,7 +13,6 @@ from broker.settings.bounds import BODY_VALUES_MAX
 
 DEPTH_MAX = 64
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
-_TOO_DEEP = f"too_deep: the body is nested over {DEPTH_MAX} levels"
 
 
 class BadBody(Exception):
@@ -29,7 +28,7 @@ def parse(body: bytes) -> dict[str, Any]:
     if not body.strip():
         return {}
     if is_nested_over(body, DEPTH_MAX):
-        raise BadBody(_TOO_DEEP)
+        raise BadBody(f"too_deep: the body is nested over {DEPTH_MAX} levels")
     try:
         if len(body) > BODY_VALUES_MAX:
             _check_width(body)
@@ -64,7 +63,7 @@ def _check_width(body: bytes) -> None:
 
 def _check(value: Any) -> None:
     level = [value]
-    for _ in range(DEPTH_MAX):
+    while level:
         below: list[Any] = []
         for item in level:
             if isinstance(item, dict):
@@ -73,10 +72,7 @@ def _check(value: Any) -> None:
                 below.extend(item)
             elif type(item) is int and not INTEGER_MIN <= item <= INTEGER_MAX:
                 raise BadBody(f"integer_out_of_range: {item!s:.40} does not fit in 64 bits")
-        if not below:
-            return
         level = below
-    raise BadBody(_TOO_DEEP)
 
 
 class ObjectParser(Parser):

@@ -84,25 +84,25 @@ class EventLoop(asyncio.SelectorEventLoop):
         handles are cancelled then."""
         self._due.discard(key.fd)
         if key.fd in self._hushed:
-            self._hush(key.fd, False)
+            self._listen_again(key.fd)
         for handle, bit in zip(key.data, (EVENT_READ, EVENT_WRITE), strict=True):
             if handle is not None and mask & bit and not handle.cancelled():
                 handle._run()
 
-    def _hush(self, fd: int, quiet: bool = True) -> None:
-        """Has epoll say nothing of a registered descriptor, or again what it is registered for."""
+    def _hush(self, fd: int) -> None:
+        """Has epoll say nothing of a registered descriptor."""
+        self._hushed.add(fd)
+        self._selector._selector.modify(fd, 0)  # type: ignore[attr-defined]
+
+    def _listen_again(self, fd: int) -> None:
+        """Has epoll say what the descriptor is registered for, if it still is."""
+        self._hushed.discard(fd)
         selector = self._selector  # type: ignore[attr-defined]
         key = selector.get_map().get(fd)
-        events = 0
-        if not quiet:
-            self._hushed.discard(fd)
-            if key is not None:
-                events = (key.events & EVENT_READ and select.EPOLLIN) | (
-                    key.events & EVENT_WRITE and select.EPOLLOUT
-                )
-        elif key is not None:
-            self._hushed.add(fd)
         if key is not None:
+            events = (key.events & EVENT_READ and select.EPOLLIN) | (
+                key.events & EVENT_WRITE and select.EPOLLOUT
+            )
             selector._selector.modify(fd, events)
 
     async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
