@@ -4,11 +4,13 @@ import asyncio
 import os
 import select
 import socket
+import time
 from collections.abc import Callable
 from contextvars import Context
 from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
 from typing import TYPE_CHECKING, Any
 
+from broker.process.garbage import YOUNG_EVERY_NS
 from broker.serving.addresses import address_of
 from broker.serving.tls_handshakes import Handshakes
 from broker.settings.bounds import WEB_ACCEPTED_AT_ONCE
@@ -52,6 +54,9 @@ class EventLoop(asyncio.SelectorEventLoop):
         again in each turn of the loop; of hundreds that would be most of the turn."""
         self._hushed: set[int] = set()
         """Those of them of which it does not."""
+        self.walk_over_young: Callable[[], object] | None = None
+        """Called between turns, every `YOUNG_EVERY_NS` at most."""
+        self._walked_ns = 0
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -67,7 +72,11 @@ class EventLoop(asyncio.SelectorEventLoop):
         return handle
 
     def _process_events(self, ready: list[tuple[SelectorKey, int]]) -> None:
-        """What asyncio calls with all sockets that are ready."""
+        """What asyncio calls in each turn, with all sockets that are ready."""
+        now = time.monotonic_ns()
+        if self.walk_over_young is not None and now - self._walked_ns >= YOUNG_EVERY_NS:
+            self._walked_ns = now
+            self.walk_over_young()
         new = [event for event in ready if event[0].fd not in self._due]
         whose = [_whose(key) for key, _ in new]
         at_once = [event for event, address in zip(new, whose, strict=True) if address is None]

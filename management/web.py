@@ -231,6 +231,8 @@ async def _collect_garbage(servers: list[_Server]) -> None:
     loop = asyncio.get_running_loop()
     garbage = Garbage(lambda: loop.run_in_executor(None, give_memory_back))
     garbage.start(loop.time())
+    if isinstance(loop, EventLoop):
+        loop.walk_over_young = garbage.walk_over_young
     try:
         while True:
             await asyncio.sleep(GARBAGE_EVERY_S)

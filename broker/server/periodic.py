@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from broker.kernel import clock
 from broker.kernel.through import Through
 from broker.process.allocator import give_memory_back
-from broker.process.garbage import Garbage
+from broker.process.garbage import YOUNG_EVERY_NS, Garbage
 from broker.server.alarms import MEMORY
 
 if TYPE_CHECKING:
@@ -39,12 +39,15 @@ class PeriodicWork:
     def start(self) -> None:
         self._broker.turn.is_sliced = True  # from now on others wait for what takes long
         self._garbage.start(self._broker.loop.time())
+        self._broker.sockets.walk_every_ns = YOUNG_EVERY_NS
+        self._broker.sockets.walk_over_young = self._garbage.walk_over_young
         self._broker.timers.later(TICK_S, self._tick)
         self._broker.timers.later(SWEEP_S, self._sweep)
 
     def stop(self) -> None:
         """Closes the broker's timers."""
         self._broker.timers.close()
+        self._broker.sockets.walk_over_young = None
         self._garbage.stop()
 
     def _tick(self) -> None:

@@ -12,6 +12,8 @@ class Sockets:
     due: bool
     @property
     def epoll(self) -> int: ...
+    walk_over_young: Callable[[], object] | None
+    walk_every_ns: int
     looking: Callable[[bool], object] | None
     def __init__(
         self,

@@ -64,13 +64,17 @@ cdef class Sockets:
 
     `buffer` is what all connections are received into. `under_pressure(connection, grown)` is
     called after a chunk while unwritten messages fill their memory; `grown` bytes came with it.
-    `looking`, if set, is called with True
+    `walk_over_young()`, if set, is called before a look when `walk_every_ns` have passed since the
+    last time. `looking`, if set, is called with True
     before each look and with False behind it, for tests that measure turns.
     """
 
     cdef Turn turn
     cdef Persister persister
     cdef object under_pressure
+    cdef public object walk_over_young
+    cdef public uint64_t walk_every_ns
+    cdef uint64_t walked_ns
     cdef public object looking
     cdef public bint due             # callbacks or timers were added: the loop has its turn
     cdef list watched
@@ -120,11 +124,15 @@ cdef class Sockets:
             now = <uint64_t> clock.monotonic_ns()
             until = now + <uint64_t> (min(max(timeout, 0.0), LONGEST_MS / 1000) * 1e9)
         while True:
+            now = <uint64_t> clock.monotonic_ns()
+            if self.walk_over_young is not None and now - self.walked_ns >= self.walk_every_ns:
+                self.walked_ns = now
+                self.walk_over_young()
+                now = <uint64_t> clock.monotonic_ns()
             patience = -1
             if self.turn.scheduled:
                 patience = 0
             elif not is_endless:
-                now = <uint64_t> clock.monotonic_ns()
                 # Rounded up: a timer must not fire early.
                 patience = <int> ((until - now + 999999) // 1000000) if until > now else 0
             self.due = False

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
 from broker.process import garbage
 from broker.process.garbage import Garbage, release
+from broker.server import loop
+from broker.server.app import Broker
+from broker.settings.config import Config
+from management.event_loop import EventLoop
+from tests import inside
 
 
 class Held:
@@ -279,3 +287,69 @@ def test_a_walk_looks_at_few_objects_while_a_process_grows(
     assert len(kept) == 50_000
     assert looked_at
     assert max(looked_at) < 7_000
+
+
+def test_what_takes_the_place_of_something_is_collected_though_python_counts_none_more(
+    started: Garbage, walks: list[int]
+) -> None:
+    """A message of 4,000 headers comes as another one goes."""
+    kept = [[number] for number in range(1000)]
+    gc.collect(1)
+    walks.clear()
+    for number in range(20_000):
+        kept[number % 1000] = [number]
+    assert len(gc.get_objects(generation=0)) > 900  # all that is left of them
+    assert not walks
+    started.walk_over_young()
+    assert len(gc.get_objects(generation=0)) < 100
+    assert walks == [0]
+
+
+def test_what_outlives_walks_over_the_young_has_its_turn_by_the_time_that_they_took(
+    started: Garbage, machine: Machine, walks: list[int]
+) -> None:
+    for _ in range(5):
+        started.walk_over_young()
+    assert walks == [0] * 5  # nothing came between
+    walks.clear()
+    machine.walk_takes = max(garbage.YOUNG_WALKS_S, garbage.MIDDLE_WALKS_S)
+    for _ in range(6):
+        started.walk_over_young()
+    assert walks == [0, 1, 2, 0, 1, 2]
+
+
+def test_no_walk_is_made_while_the_collector_is_switched_off(
+    started: Garbage, walks: list[int]
+) -> None:
+    gc.disable()
+    try:
+        started.walk_over_young()
+    finally:
+        gc.enable()
+    assert not walks
+
+
+async def walked(loops: Any) -> int:
+    """How often what has come is walked over in a hundred turns of a millisecond each."""
+    walks: list[int] = []
+    loops.walk_over_young = lambda: walks.append(1)
+    for _ in range(100):
+        until = time.monotonic() + 0.001
+        while time.monotonic() < until:
+            pass
+        await asyncio.sleep(0)
+    return len(walks)
+
+
+def test_the_broker_walks_over_what_has_come_while_it_works(directory: Path) -> None:
+    sockets = Broker(inside.settings(directory)).sockets
+    sockets.walk_every_ns = garbage.YOUNG_EVERY_NS
+    assert 1 < loop.run(sockets, walked(sockets)) <= 100
+
+
+def test_so_does_the_web_process() -> None:
+    async def work() -> int:
+        return await walked(asyncio.get_running_loop())
+
+    with override_settings(APPLIANCE=Config()), asyncio.Runner(loop_factory=EventLoop) as runner:
+        assert 1 < runner.run(work()) <= 100

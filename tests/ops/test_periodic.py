@@ -16,7 +16,9 @@ def test_a_round_that_fails_is_not_the_last_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(periodic, "TICK_S", 0.001)
-    garbage = SimpleNamespace(start=lambda now: None, tick=lambda now, is_quiet: None)
+    garbage = SimpleNamespace(
+        start=lambda now: None, tick=lambda now, is_quiet: None, walk_over_young=lambda: None
+    )
     monkeypatch.setattr(periodic, "Garbage", lambda _: garbage)
     rounds = []
 
@@ -35,6 +37,7 @@ def test_a_round_that_fails_is_not_the_last_one(
             loop=loop,
             timers=TimingWheel(loop),
             turn=SimpleNamespace(),
+            sockets=SimpleNamespace(),
             persister=SimpleNamespace(tick=tick),
             vhosts={},
             features=[],
