@@ -61,12 +61,13 @@ class Pattern:
     RE2 has no lookaround, but one form of it is in many RabbitMQ set-ups, `^(?!amq\\.).*`: what
     stands first must not begin the name. It is taken apart into two patterns.
 
+    `prefix` is what every name begins with that it finds, as far as that is seen at once.
     `steps` is the number of instructions of the compiled program: a match takes at most that
     number for each octet of the name, about 6 ns each.
     One that is stored already (`is_stored`) may take more memory than one that is set or sent.
     """
 
-    __slots__ = ("_excluded", "_finds_all", "_prefix", "_search", "steps", "text")
+    __slots__ = ("_excluded", "_finds_all", "_search", "prefix", "steps", "text")
 
     def __init__(self, text: str, *, is_stored: bool = True) -> None:
         self.text = text
@@ -76,7 +77,7 @@ class Pattern:
         self.steps = wanted.programsize + (excluded.programsize if excluded else 0)
         self._excluded = excluded.search if excluded else None
         self._search = wanted.search
-        self._prefix = _prefix(text)
+        self.prefix = _prefix(text)
         self._finds_all = text in _FIND_ALL
 
     @classmethod
@@ -92,7 +93,7 @@ class Pattern:
         """The same of a name in UTF-8: for who compares one with very many patterns."""
         if self._finds_all:
             return True
-        if not octets.startswith(self._prefix):
+        if not octets.startswith(self.prefix):
             return False
         if self._excluded is not None and self._excluded(octets) is not None:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from broker.access.parameters import LIMITS, limits_fault
@@ -150,7 +151,7 @@ class Tenants:
 def _take_back_vhost(broker: Any, name: str) -> None:
     vhost = broker.definitions.remove_vhost(name)
     broker.access.forget_vhost(name)
-    broker.policies.forget_vhost(name)
+    policies = broker.policies.forget_vhost(name)
     broker.emit("vhost.deleted", {"name": name})
-    for _ in vhost.delete():
+    for _ in itertools.chain(vhost.delete(), policies):
         pass

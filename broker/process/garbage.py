@@ -63,8 +63,8 @@ def release(transport: object) -> None:
 
 
 class Garbage:
-    """`start` once everything is there, `walk_over_young` every `YOUNG_EVERY_NS` of a loop that works,
-    `tick` once a second, `stop` at the end.
+    """`start` once everything is there, `walk_over_young` every `YOUNG_EVERY_NS` of a loop that
+    works, `tick` once a second, `stop` at the end.
 
     `give_back` is called when the process is idle after work, and need not be done when it returns.
     `clock` gives CPU seconds of the thread; `blocks` how many blocks of memory objects have."""

@@ -12,13 +12,13 @@ steps.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from broker.access.patterns import BadPattern, Pattern, octets_of
+from broker.access.patterns import BadPattern, Pattern
 from broker.access.records import BadSetting
 from broker.queues import types as queue_types
 from broker.schema.arguments import against_lean
@@ -34,6 +34,7 @@ from broker.schema.policy_keys import (
 from broker.schema.upstream_keys import UPSTREAM_PATTERN
 from broker.settings.bounds import DEFAULTS
 from broker.settings.files import SettingsError, SettingsFiles
+from broker.vhosts.ranked_policies import Compiled, RankedPolicies
 
 POLICIES_FILE = "policies.json"
 OPERATOR_POLICIES_FILE = "operator_policies.json"
@@ -103,14 +104,23 @@ class Setting(NamedTuple):
     """The argument that what was asked for cannot go with."""
 
 
-class _Compiled(NamedTuple):
-    policy: Policy
-    pattern: Pattern
+class _OfVHost:
+    """The policies of one vhost, and what its objects are under, by the `id`s of the two."""
 
+    def __init__(self) -> None:
+        self.ranked = {False: RankedPolicies(), True: RankedPolicies()}
+        """By whether they are operator policies."""
+        self.in_force: dict[tuple[int, int], InForce] = {}
 
-def _rank_of(compiled: _Compiled) -> tuple[int, str]:
-    """The lower, the earlier it is looked at."""
-    return -compiled.policy.priority, compiled.policy.name
+    def __bool__(self) -> bool:
+        return any(self.ranked.values())
+
+    def forget(self, gone: Policy | None) -> None:
+        """A policy is another one now, or none. What unchanged ones amount to stays the same
+        object, so that their objects are left alone."""
+        which = id(gone)
+        for key in [key for key in self.in_force if which in key]:
+            del self.in_force[key]
 
 
 class Policies:
@@ -120,36 +130,40 @@ class Policies:
         self._files = files
         self.most = most
         """Policies of a vhost, and operator policies."""
-        self._records: dict[bool, dict[tuple[str, str], _Compiled]] = {False: {}, True: {}}
-        self._ranked: dict[tuple[bool, str], list[_Compiled]] | None = None
-        self._in_force: dict[tuple[int, int], InForce] = {}
+        self._vhosts: dict[str, _OfVHost] = {}
+        """Those that have any."""
 
     # -- files -------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Reads the settings files. Raises SettingsError, one line, if one cannot be used."""
+        self._vhosts = {}
         for operator, name in ((False, POLICIES_FILE), (True, OPERATOR_POLICIES_FILE)):
-            records = self._records[operator] = {}
             where = self._files.path(name)
             for policy in self._files.load(name, list[Policy]) or []:
-                key = policy.vhost, policy.name
                 whose = f"{where}: policy '{policy.name}' of vhost '{policy.vhost}'"
-                if key in records:
+                ranked = self._of(policy.vhost).ranked[operator]
+                if ranked.get(policy.name) is not None:
                     raise SettingsError(f"{whose} is there twice")
                 try:
-                    records[key] = _checked(policy, operator, is_stored=True)
+                    ranked.put(_checked(policy, operator, is_stored=True))
                 except BadSetting as error:
                     raise SettingsError(f"{whose}: {error}") from error
-        self._ranked = None
+
+    def _of(self, vhost: str) -> _OfVHost:
+        found = self._vhosts.get(vhost)
+        if found is None:
+            found = self._vhosts[vhost] = _OfVHost()
+        return found
 
     def _save(self, operator: bool) -> None:
         name = OPERATOR_POLICIES_FILE if operator else POLICIES_FILE
-        self._files.put(name, [each.policy for each in self._records[operator].values()])
+        self._files.put(name, self.all(operator=operator))
 
     # -- changes -----------------------------------------------------------------------------------
 
     @staticmethod
-    def check(policy: Policy, *, operator: bool = False) -> _Compiled:
+    def check(policy: Policy, *, operator: bool = False) -> Compiled:
         """Raises BadSetting with RabbitMQ's text for a policy that cannot be set."""
         compiled = _checked(policy, operator)
         upstreams = policy.definition.get(UPSTREAM_PATTERN)
@@ -169,98 +183,68 @@ class Policies:
     def put(self, policy: Policy, *, operator: bool = False) -> bool:
         """Sets a policy; True if it is new. Raises BadSetting with RabbitMQ's text."""
         compiled = self.check(policy, operator=operator)
-        records = self._records[operator]
-        old = records.get((policy.vhost, policy.name))
-        created = old is None
-        if created and self.how_many(policy.vhost, operator=operator) >= self.most:
+        there = self._of(policy.vhost)
+        ranked = there.ranked[operator]
+        created = ranked.get(policy.name) is None
+        if created and len(ranked) >= self.most:
             raise BadSetting(
                 f"vhost '{policy.vhost}' has {self.most} policies, and no more are allowed "
                 "(policies_max)"
             )
-        records[policy.vhost, policy.name] = compiled
-        self._change_rank(operator, policy.vhost, old, compiled)
+        old = ranked.put(compiled)
+        if old is not None:
+            there.forget(old)
         self._save(operator)
         return created
 
     def delete(self, vhost: str, name: str, *, operator: bool = False) -> None:
         """Removes a policy. Raises KeyError if there is none."""
-        self._change_rank(operator, vhost, self._records[operator].pop((vhost, name)))
+        there = self._vhosts[vhost]
+        there.forget(there.ranked[operator].remove(name))
+        if not there:
+            del self._vhosts[vhost]
         self._save(operator)
 
-    def forget_vhost(self, vhost: str) -> None:
-        """Removes the policies of a vhost that is deleted."""
-        for operator, records in self._records.items():
-            gone = [key for key in records if key[0] == vhost]
-            for key in gone:
-                del records[key]
-            if gone:
+    def forget_vhost(self, vhost: str) -> Iterator[None]:
+        """Removes the policies of a vhost that is deleted, at once; the steps that it returns free
+        their memory, a part each."""
+        gone = self._vhosts.pop(vhost, None)
+        if gone is None:
+            return iter(())
+        for operator, ranked in gone.ranked.items():
+            if ranked:
                 self._save(operator)
-        self._ranked = None
-
-    def _change_rank(
-        self, operator: bool, vhost: str, old: _Compiled | None, *new: _Compiled
-    ) -> None:
-        """Puts a policy in the place of another: to rank thousands anew is a turn of 10 ms."""
-        if self._ranked is None:
-            return
-        row = self._ranked.setdefault((operator, vhost), [])
-        if old is not None:
-            del row[bisect_left(row, _rank_of(old), key=_rank_of)]
-            gone = id(old.policy)
-            for key in [key for key in self._in_force if gone in key]:
-                del self._in_force[key]
-        for compiled in new:
-            insort(row, compiled, key=_rank_of)
-        if not row:
-            del self._ranked[operator, vhost]
-
-    def _rank(self) -> dict[tuple[bool, str], list[_Compiled]]:
-        ranked: dict[tuple[bool, str], list[_Compiled]] = {}
-        for operator, records in self._records.items():
-            for compiled in records.values():
-                ranked.setdefault((operator, compiled.policy.vhost), []).append(compiled)
-        for row in ranked.values():
-            row.sort(key=_rank_of)
-        # What unchanged policies amount to stays the same object, so that their objects are left
-        # alone.
-        living = {
-            id(each.policy) for records in self._records.values() for each in records.values()
-        }
-        self._in_force = {
-            key: value
-            for key, value in self._in_force.items()
-            if all(part in living or not part for part in key)
-        }
-        self._ranked = ranked
-        return ranked
+        gone.in_force.clear()
+        return itertools.chain.from_iterable(each.freed() for each in gone.ranked.values())
 
     # -- questions ---------------------------------------------------------------------------------
 
     def all(self, *, operator: bool = False) -> list[Policy]:
-        """Every policy, or every operator policy, in the order they were made."""
-        return [each.policy for each in self._records[operator].values()]
+        """Every policy, or every operator policy; those of a vhost in the order they were made."""
+        return [each for there in self._vhosts.values() for each in there.ranked[operator]]
 
     def get(self, vhost: str, name: str, *, operator: bool = False) -> Policy | None:
-        found = self._records[operator].get((vhost, name))
-        return found.policy if found is not None else None
+        there = self._vhosts.get(vhost)
+        return there.ranked[operator].get(name) if there is not None else None
 
     def how_many(self, vhost: str, *, operator: bool = False) -> int:
         """How many a vhost has."""
-        return sum(of == vhost for of, _ in self._records[operator])
+        there = self._vhosts.get(vhost)
+        return len(there.ranked[operator]) if there is not None else 0
 
     def of(self, vhost: str, owner: str, name: str, type: str) -> InForce | None:
         """What an object is under; None without any policy. `owner` is queue or exchange."""
-        ranked = self._ranked if self._ranked is not None else self._rank()
-        if not ranked:
+        there = self._vhosts.get(vhost)
+        if there is None:
             return None
-        policy = _first(ranked.get((False, vhost), ()), owner, name, type)
-        operator_policy = _first(ranked.get((True, vhost), ()), owner, name, type)
+        policy = there.ranked[False].first(owner, name, type)
+        operator_policy = there.ranked[True].first(owner, name, type)
         if policy is None and operator_policy is None:
             return None
         key = id(policy) if policy else 0, id(operator_policy) if operator_policy else 0
-        found = self._in_force.get(key)
+        found = there.in_force.get(key)
         if found is None:
-            found = self._in_force[key] = InForce(policy, operator_policy)
+            found = there.in_force[key] = InForce(policy, operator_policy)
         return found
 
     def count(self, policy: Policy) -> dict[str, int]:
@@ -270,7 +254,7 @@ class Policies:
     def counts(self) -> dict[int, dict[str, int]]:
         """The same of all that are in force, by `id`."""
         found: dict[int, dict[str, int]] = {}
-        for each in self._in_force.values():
+        for each in (each for there in self._vhosts.values() for each in there.in_force.values()):
             for policy in (each.policy, each.operator_policy):
                 if policy is not None:
                     under = found.setdefault(id(policy), {"queue": 0, "exchange": 0})
@@ -279,15 +263,7 @@ class Policies:
         return found
 
 
-def _first(ranked: Iterable[_Compiled], owner: str, name: str, type: str) -> Policy | None:
-    octets = octets_of(name)
-    for policy, pattern in ranked:
-        if pattern.matches_octets(octets) and policy.fits(owner, type):
-            return policy
-    return None
-
-
-def _checked(policy: Policy, operator: bool, *, is_stored: bool = False) -> _Compiled:
+def _checked(policy: Policy, operator: bool, *, is_stored: bool = False) -> Compiled:
     """Raises BadSetting for a policy that cannot be, in RabbitMQ's words; a stored one is not
     refused because its pattern takes long to match."""
     if not policy.name:
@@ -309,7 +285,7 @@ def _checked(policy: Policy, operator: bool, *, is_stored: bool = False) -> _Com
         check(policy.definition, operator=operator)
     except BadDefinition as error:
         raise BadSetting(str(error)) from None
-    return _Compiled(policy, pattern)
+    return Compiled(policy, pattern)
 
 
 def merged(policy: Policy | None, operator_policy: Policy | None) -> dict[str, Any]:

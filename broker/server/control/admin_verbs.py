@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from broker.access import BadSetting, passwords
@@ -83,17 +85,20 @@ async def vhost_delete(request: Request[VHostDelete]) -> Any:
     # it are being closed, and a vhost that gets the name meanwhile is another one.
     vhost = broker.definitions.remove_vhost(name)
     broker.access.forget_vhost(name)
-    broker.policies.forget_vhost(name)
+    policies = broker.policies.forget_vhost(name)
     broker.emit("vhost.deleted", {"name": name})
     # It is done to its end, whether who asked goes away or not.
     over = asyncio.Event()
-    broker.run_task(_delete(broker, vhost, over))
+    broker.run_task(_delete(broker, vhost, policies, over))
     await over.wait()
     return {}
 
 
-async def _delete(broker: Broker, vhost: VHost, over: asyncio.Event) -> None:
-    """Deletes what is in a vhost that is taken out, slice by slice, and sets `over`.
+async def _delete(
+    broker: Broker, vhost: VHost, policies: Iterator[None], over: asyncio.Event
+) -> None:
+    """Deletes what is in a vhost that is taken out, slice by slice, frees its `policies`, and sets
+    `over`.
 
     No file goes before the vhost is out of the list on disk: a start behind a kill finds all of it,
     or no vhost and a directory to remove."""
@@ -101,7 +106,7 @@ async def _delete(broker: Broker, vhost: VHost, over: asyncio.Event) -> None:
         await close_connections_to(broker, vhost, f"vhost '{vhost.name}' is deleted")
         await _list_on_disk(broker)
         pace = Pace()
-        for _ in vhost.delete():
+        for _ in itertools.chain(vhost.delete(), policies):
             await pace()
         if vhost.name not in broker.vhosts:
             broker.stats.vhost_deleted(vhost.name)
