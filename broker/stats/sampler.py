@@ -76,7 +76,7 @@ WANTED: dict[str, frozenset[str]] = {
 }
 """Which counters of each kind of object go into the totals."""
 
-_OBJECTS_PER_STEP = 500
+_OBJECTS_PER_STEP = 100
 _CONNECTIONS_PER_STEP = 100
 _VHOSTS_PER_STEP = 20
 _HISTORIES_MAX = 1_000
