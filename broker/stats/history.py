@@ -192,13 +192,17 @@ class History:
             self._take_totals("vhost", vhost.incarnation, stats.vhost(vhost.name), records)
             yield None
         by_name = {vhost.name: vhost for vhost in vhosts}
-        for kind, vhost_name, thing in stats.take_touched():
+        for place, touched in enumerate(stats.take_touched(), 1):
+            # Not by the number of records: of very many that have none all would be one step.
+            if place % _OBJECTS_PER_STEP == 0:
+                yield None
+            if touched is None:
+                continue
+            kind, vhost_name, thing = touched
             found = thing.gauge.step()
             vhost = by_name.get(vhost_name)
             if found is not None and vhost is not None:
                 records.setdefault(kind, {})[key_of(kind, thing, vhost)] = found
-            if len(records.get(kind, ())) % _OBJECTS_PER_STEP == 0:
-                yield None
 
     def _take_totals(self, kind: str, key: int, totals: Totals, records: Records) -> None:
         counters, levels = COLUMNS[kind]

@@ -214,14 +214,13 @@ class Stats:
         self._add_up(kind, sums, _vhost_name(kind, thing))
         return self._keep_history(thing, gauge)
 
-    def take_touched(self) -> Iterator[tuple[str, str, Any]]:
-        """Kind, vhost and object of what changed since the last call and is still there, which is
-        found out one by one: there may be very many, of which each is let go of in its turn."""
+    def take_touched(self) -> Iterator[tuple[str, str, Any] | None]:
+        """Kind, vhost and object of what changed since the last call, and None in the place of what
+        has ended since: there may be very many, of which each is let go of in its turn."""
         touched, self._touched = self._touched, {}
         for (kind, vhost), things in touched.items():
             for thing in things:
-                if not thing.gauge.ended:
-                    yield kind, vhost, thing
+                yield None if thing.gauge.ended else (kind, vhost, thing)
                 things.let_some_go(1)
 
     def sample(self, broker: Sampled) -> Iterator[None]:

@@ -108,6 +108,19 @@ def house(tmp_path: Path) -> House:
     return House(tmp_path)
 
 
+def test_very_many_objects_without_a_record_are_passed_over_in_steps(house: House) -> None:
+    """As those of a message to 100,000 queues that were deleted at once: a turn of 190 ms."""
+    queues = [house.queue(f"q{number}") for number in range(2000)]
+    house.pass_time(1000)
+    for queue in queues:
+        queue.sampled["publish"] += 1
+    house.pass_time(1000)
+    for queue in queues[57:]:
+        house.stats._end("queue", queue, house.vhost.name)
+    steps = list(house.history.steps(house.stats, [house.vhost], house.now))
+    assert steps.count(None) >= 20
+
+
 def run(house: House, queue: Any, minutes: int, publishes: int) -> None:
     for _ in range(minutes):
         queue.sampled["publish"] += publishes
