@@ -230,14 +230,14 @@ def test_it_starts_a_crashed_child_again(start: Start, tmp_path: Path) -> None:
 
 def test_it_kills_a_child_that_hangs_and_starts_it_again(start: Start, tmp_path: Path) -> None:
     process = start(bridges=["hangs"])
-    until_ready(process)
+    output = until_ready(process)  # on a slow machine it may hang long enough before that
     until_started(tmp_path)
     deadline = time.monotonic() + 60
     while life(tmp_path).count("bridges started") < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.terminate()
-    output, _ = process.communicate(timeout=60)
+    output += process.communicate(timeout=60)[0]
     assert "bridges has hung for" in output
     assert "bridges ended with signal 9; it is started again in 0.5 s" in output
 
