@@ -239,6 +239,8 @@ async def _collect_garbage(servers: list[_Server]) -> None:
             is_quiet = not any(server.server_state.connections for server in servers)
             garbage.tick(loop.time(), is_quiet)
     finally:
+        if isinstance(loop, EventLoop):
+            loop.walk_over_young = None
         garbage.stop()
 
 

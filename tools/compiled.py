@@ -115,8 +115,9 @@ HOT = {
         "broker.store.keys.unsealed",
     ),
 }
-"""Modules that each message or each turn passes, by what they are for. They are compiled with
--O2, which takes two and a half times as long as what the others get."""
+"""Modules that each message or each turn passes, or that a start reads all messages with, by what
+they are for. They are compiled with -O2, which takes two and a half times as long as what the
+others get."""
 
 QUICK = (
     "-Og",  # a third of the passes of -O2

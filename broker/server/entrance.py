@@ -135,8 +135,8 @@ class ProxyHeader(asyncio.BufferedProtocol):
 
 
 ACCEPTED_AT_ONCE = 4
-"""Sockets a listener takes in a turn of the loop. Each is half a millisecond of it and of the next:
-asyncio makes a task, a transport and a protocol. Sixteen were turns of 9 to 15 ms."""
+"""Sockets a listener takes in a turn of the loop. asyncio makes a task, a transport and a protocol
+of each: up to sixteen at a time were a large part of turns of 9 to 15 ms."""
 
 
 def let_wait(server: asyncio.Server, backlog: int) -> None:

@@ -19,6 +19,7 @@ from broker.process.garbage import Garbage, release
 from broker.server import loop
 from broker.server.app import Broker
 from broker.settings.config import Config
+from management import web
 from management.event_loop import EventLoop
 from tests import inside
 
@@ -353,3 +354,19 @@ def test_so_does_the_web_process() -> None:
 
     with override_settings(APPLIANCE=Config()), asyncio.Runner(loop_factory=EventLoop) as runner:
         assert 1 < runner.run(work()) <= 100
+
+
+def test_the_web_process_begins_and_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "Garbage", lambda _: inside.NoGarbage())
+
+    async def work() -> tuple[bool, bool]:
+        running: Any = asyncio.get_running_loop()
+        collecting = running.create_task(web._collect_garbage([]))
+        await asyncio.sleep(0)
+        begun = running.walk_over_young is not None
+        collecting.cancel()
+        await asyncio.gather(collecting, return_exceptions=True)
+        return begun, running.walk_over_young is None
+
+    with override_settings(APPLIANCE=Config()), asyncio.Runner(loop_factory=EventLoop) as runner:
+        assert runner.run(work()) == (True, True)

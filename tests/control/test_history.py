@@ -109,7 +109,7 @@ def house(tmp_path: Path) -> House:
 
 
 def test_very_many_objects_without_a_record_are_passed_over_in_steps(house: House) -> None:
-    """As those of a message to 100,000 queues that were deleted at once: a turn of 190 ms."""
+    """There may be 100,000, which were one step."""
     queues = [house.queue(f"q{number}") for number in range(2000)]
     house.pass_time(1000)
     for queue in queues:

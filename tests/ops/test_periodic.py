@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.process.garbage import YOUNG_EVERY_NS
 from broker.server import periodic
 from broker.server.timers import TimingWheel
 
@@ -43,6 +44,8 @@ def test_a_round_that_fails_is_not_the_last_one(
             features=[],
         )
         periodic.PeriodicWork(broker).start()
+        assert broker.sockets.walk_over_young is garbage.walk_over_young
+        assert broker.sockets.walk_every_ns == YOUNG_EVERY_NS
         async with asyncio.timeout(30):
             await third.wait()
         broker.timers.close()
