@@ -74,7 +74,7 @@ class Pattern:
         parts = _without(text)
         excluded = _compile(f"^(?:{parts[0]})", is_stored) if parts else None
         wanted = _compile(f"^(?:{parts[1]})" if parts else text or "^$", is_stored)
-        self.steps = wanted.programsize + (excluded.programsize if excluded else 0)
+        self.steps: int = wanted.programsize + (excluded.programsize if excluded else 0)
         self._excluded = excluded.search if excluded else None
         self._search = wanted.search
         self.prefix = _prefix(text)

@@ -116,7 +116,7 @@ class Broker(SignIn):
         self.access = Access(
             self.files, login_limits=limits_of(config), rehash_at_login=config.rehash_at_login
         )
-        self.policies = Policies(self.files, config.policies_max)
+        self.policies = Policies(self.files, config.policies_max, config.policy_steps_max)
         self.definitions = Definitions(str(config.data_dir), self.files, self._make_vhost)
         self.stats = Stats(clock.now)
         self.history = kept_history(config)

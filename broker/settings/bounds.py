@@ -27,6 +27,7 @@ class Bounds:
     bindings: int
     arguments: int
     policies: int
+    policy_steps: int
     parameters: int
 
 
@@ -46,6 +47,7 @@ def bounds_of(config: Config) -> Bounds:
         bindings=config.bindings_max,
         arguments=config.arguments_max,
         policies=config.policies_max,
+        policy_steps=config.policy_steps_max,
         parameters=config.parameters_max,
     )
 

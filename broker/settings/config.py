@@ -955,10 +955,20 @@ class Config:
         "queues",
         5_000,
         "count",
-        "policies a virtual host may have, and as many operator policies: each name that is"
-        " declared is compared with all of them",
+        "policies a virtual host may have, and as many operator policies",
         least=1,
         most=100_000,
+    )
+    policy_steps_max: int = setting(
+        "queues",
+        3_000,
+        "count",
+        "instructions of all patterns of a virtual host's policies, once compiled, that one name is"
+        " compared with, and as many of its operator policies: one takes up to 2 microseconds."
+        " Patterns that begin with ^ and letters or digits count for names that begin so; a simple"
+        " one has 5 to 20; a policy beyond it is refused with 400",
+        least=1_500,
+        most=10_000_000,
     )
     parameters_max: int = setting(
         "queues",

@@ -126,10 +126,17 @@ class _OfVHost:
 class Policies:
     """The policies and operator policies of all vhosts."""
 
-    def __init__(self, files: SettingsFiles, most: int = DEFAULTS.policies) -> None:
+    def __init__(
+        self,
+        files: SettingsFiles,
+        most: int = DEFAULTS.policies,
+        steps_most: int = DEFAULTS.policy_steps,
+    ) -> None:
         self._files = files
         self.most = most
         """Policies of a vhost, and operator policies."""
+        self.steps_most = steps_most
+        """Of the patterns of these that one name is compared with, together."""
         self._vhosts: dict[str, _OfVHost] = {}
         """Those that have any."""
 
@@ -191,11 +198,28 @@ class Policies:
                 f"vhost '{policy.vhost}' has {self.most} policies, and no more are allowed "
                 "(policies_max)"
             )
+        self._check_steps(ranked, compiled)
         old = ranked.put(compiled)
         if old is not None:
             there.forget(old)
         self._save(operator)
         return created
+
+    def _check_steps(self, ranked: RankedPolicies, compiled: Compiled) -> None:
+        """Raises BadSetting where names would be compared with too much. What is stored may be
+        above the limit, which was higher then: it can still be changed, but for its pattern."""
+        policy = compiled.policy
+        old = ranked.get(policy.name)
+        if old is not None and old.pattern == policy.pattern:
+            return
+        steps = ranked.steps_with(compiled)
+        if steps > self.steps_most:
+            raise BadSetting(
+                f"vhost '{policy.vhost}' would have names that are compared with patterns of "
+                f"{steps} steps once compiled, and no more than {self.steps_most} are allowed "
+                "(policy_steps_max): let patterns begin with ^ and letters or digits, so that "
+                "other names are not compared with them, or use fewer or simpler ones"
+            )
 
     def delete(self, vhost: str, name: str, *, operator: bool = False) -> None:
         """Removes a policy. Raises KeyError if there is none."""

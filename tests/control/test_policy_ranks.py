@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from broker.access import BadSetting
 from broker.access.patterns import Pattern
 from broker.settings.files import SettingsFiles
 from broker.vhosts.policies import Policies
@@ -54,6 +55,54 @@ def test_a_name_is_compared_with_those_policies_that_may_concern_it(
     assert found is not None
     assert found.name == "p77"
     assert compared == ["^q77x"]
+
+
+def test_patterns_that_a_name_is_compared_with_are_bounded_together() -> None:
+    """5,000 that begin with no letter took 23 ms of a turn, for each queue that was declared."""
+    policies = Policies(SettingsFiles("/data", MemoryDisk()), steps_most=100)
+    steps = Pattern("b$").steps
+    for number in range(100 // steps):
+        put(policies, f"p{number}", "b$")
+    with pytest.raises(BadSetting, match=r"policy_steps_max.*begin with \^"):
+        put(policies, "more", "b$")
+    with pytest.raises(BadSetting, match="policy_steps_max"):
+        put(policies, "more", "^ab")  # names that begin so are compared with all others as well
+    assert policies.get("/", "more") is None
+    put(policies, "more", "b$", operator=True)
+    put(policies, "more", "b$", vhost="t")
+    put(policies, "p1", "b$", priority=3)  # another definition, the same pattern
+    put(policies, "p1", "a$")
+    policies.delete("/", "p0")
+    put(policies, "more", "b$")
+
+
+def test_patterns_that_begin_otherwise_do_not_count_for_each_other() -> None:
+    policies = Policies(SettingsFiles("/data", MemoryDisk()), steps_most=60)
+    steps = Pattern("^a0.").steps
+    for number in range(10, 90):
+        put(policies, f"p{number}", f"^a{number}.")
+    for name in range(60 // steps - 1):
+        put(policies, f"q{name}", "^a10.")
+    with pytest.raises(BadSetting, match="policy_steps_max"):
+        put(policies, "more", "^a10.")
+    with pytest.raises(BadSetting, match="policy_steps_max"):
+        put(policies, "more", "^a.")  # whose names may begin with a10
+    put(policies, "more", "^a11.")
+
+
+def test_stored_policies_above_the_bound_are_loaded_and_can_be_changed() -> None:
+    disk = MemoryDisk()
+    before = Policies(SettingsFiles("/data", disk))
+    for number in range(30):
+        put(before, f"p{number}", "b$")
+    before._files.flush()
+    policies = Policies(SettingsFiles("/data", disk), steps_most=100)
+    policies.load()
+    assert len(policies.all()) == 30
+    put(policies, "p1", "b$", {"max-length": 7})
+    with pytest.raises(BadSetting, match="policy_steps_max"):
+        put(policies, "p1", "a$")
+    policies.delete("/", "p1")
 
 
 def test_policies_of_a_deleted_vhost_count_no_more_and_are_freed_in_steps() -> None:

@@ -19,6 +19,7 @@ LIMITS = {
     "exchanges_max": 20,
     "bindings_max": 30,
     "policies_max": 3,
+    "policy_steps_max": 1500,
     "parameters_max": 2,
     "consumers_per_connection_max": 5,
     "consumers_per_queue_max": 7,
@@ -245,6 +246,10 @@ async def test_a_vhost_has_so_many_policies_and_parameters(control: BrokerClient
         await control.call(verb, name="p1", **policy)  # it is there
         with pytest.raises(BrokerError, match="policies_max"):
             await control.call(verb, name="more", **policy)
+    slow = {**policy, "pattern": "(?:[ab]{9}){80}"}
+    with pytest.raises(BrokerError, match="policy_steps_max"):
+        for number in range(3):
+            await control.call("policy.put", name=f"p{number}", **slow)
     stored = {"component": "federation-upstream", "vhost": "t", "value": {"uri": "amqp://far"}}
     for number in range(2):
         await control.call("parameter.put", name=f"p{number}", **stored)
