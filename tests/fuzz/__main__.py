@@ -9,6 +9,7 @@ a parser could not take is saved below tests/fuzz/corpus, which every later run 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shutil
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from tests.appliance import Appliance
 from tests.fuzz import asking, parsers
-from tests.fuzz.found import GROWTH_MAX, TURN_MAX_S, Count, FoundError
+from tests.fuzz.found import GROWTH_MAX, TURN_MAX_S, Count, FoundError, batches
 from tests.fuzz.processes import MEMORY, in_process
 from tests.fuzz.runs import Run, memory, start, tidy
 from tests.turns import TurnMeter
@@ -49,8 +50,15 @@ SHARES = {
     "metrics": 100_000,
 }
 """Mutants of each door in the long form: ten million together."""
+PIECE = 800
+"""Mutants between two looks at the turns of the loops."""
+TRIES = 3
+"""Times that a piece with a turn above 10 ms is sent. Its shortest longest turn counts: what takes
+long by our code does so each time, while the processor time of a thread has interrupts of others in
+it, and what the hypervisor took (1 ms of arithmetic took up to 34 ms of it on an idle machine)."""
 IN_PROCESSES = (*parsers.PARSERS, "amqp-inside", "store")
 ASKED = ("control", "definitions", "web", "metrics")
+LOOPS = ("broker", "web")
 
 
 class Sockets:
@@ -67,32 +75,52 @@ class Sockets:
 
     def go(self, door: str, first: int, number_of: int, until: float) -> Count:
         """Mutants through one door, and what the processes are like afterwards."""
-        self.meter.forget()
         tenth = max(number_of // 10, 100)
-        count = self._send(door, first, min(tenth, number_of), until)
+        count = self._send_all(door, first, min(tenth, number_of), until)
         if not count.findings:
             tidy(self.appliance)
-            before = {name: memory(self.appliance.pids[name]) for name in ("broker", "web")}
+            before = {name: memory(self.appliance.pids[name]) for name in LOOPS}
             if number_of > tenth:
-                count.add(self._send(door, first + tenth, number_of - tenth, until))
+                count.add(self._send_all(door, first + tenth, number_of - tenth, until))
                 tidy(self.appliance)
             for name, size in before.items():
                 grown = memory(self.appliance.pids[name]) - size
                 if grown > GROWTH_MAX:
                     count.findings.append(f"{name} grew by {grown >> 20} MiB")
-        for name in ("broker", "web"):
-            turns = self.meter.of(name)
-            count.longest = max(count.longest, turns.longest / 1000)
-            count.longest_callback = max(count.longest_callback, turns.longest_callback / 1000)
-            if turns.longest > TURN_MAX_S * 1000:
-                told = "\n      ".join(self.meter.slow_turns(name)[:5])
-                count.findings.append(
-                    f"{turns.slow} turns of the {name} process above 10 ms:\n      {told}"
-                )
         return count
 
-    def _send(self, door: str, first: int, number_of: int, until: float) -> Count:
-        left = until - time.monotonic()
+    def _send_all(self, door: str, first: int, number_of: int, until: float) -> Count:
+        count = Count()
+        for numbers in batches(first, number_of, PIECE):
+            if time.monotonic() > until:
+                break
+            count.add(self._send_piece(door, numbers, until))
+            if count.findings:
+                break
+        return count
+
+    def _send_piece(self, door: str, numbers: range, until: float) -> Count:
+        """Sends a piece, and again while a turn was too long and there are tries."""
+        count, told, shortest = Count(), "", math.inf
+        for number in range(TRIES):
+            self.meter.forget()
+            count.add(self._send(door, numbers.start, len(numbers), until if not number else None))
+            turns = [self.meter.of(name) for name in LOOPS]
+            longest = max(each.longest for each in turns) / 1000
+            callback = max(each.longest_callback for each in turns) / 1000
+            if longest < shortest:
+                shortest, count.longest, count.longest_callback = longest, longest, callback
+            if count.findings or longest <= TURN_MAX_S:
+                break
+            slow = [(name, line) for name in LOOPS for line in self.meter.slow_turns(name)[:5]]
+            told += "".join(f"\n      {name}: {line}" for name, line in slow)
+            count.again += len(slow)
+        if shortest > TURN_MAX_S:
+            count.findings.append(f"{numbers}: turns above 10 ms, {TRIES} times:{told}")
+        return count
+
+    def _send(self, door: str, first: int, number_of: int, until: float | None) -> Count:
+        left = None if until is None else until - time.monotonic()
         if door in ("control", "definitions"):
             way = asking.Control(self.appliance, door)
             return asking.fuzz(way, self.seed, first, number_of, self.run.look, left)
@@ -102,7 +130,7 @@ class Sockets:
         count, begun = Count(), time.monotonic()
         octets, sessions = self.run.octets[door], self.run.sessions[door]
         try:
-            self.run.go(first, number_of, door, until)
+            self.run.go(first, number_of, door, math.inf if until is None else until)
         except FoundError as error:
             count.findings.append(str(error))
         count.mutants = self.run.sessions[door] - sessions

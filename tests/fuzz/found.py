@@ -31,6 +31,8 @@ class Count:
     """CPU seconds of the longest call, or turn of a broker's loop."""
     longest_callback: float = 0.0
     """CPU seconds of the longest part of a turn that serves one client; where there is a loop."""
+    again: int = 0
+    """Turns that were too long, behind which mutants were sent again."""
     findings: list[str] = field(default_factory=list)
 
     def add(self, other: Count) -> None:
@@ -40,6 +42,7 @@ class Count:
         self.seconds += other.seconds
         self.longest = max(self.longest, other.longest)
         self.longest_callback = max(self.longest_callback, other.longest_callback)
+        self.again += other.again
         self.findings += other.findings
 
     def __str__(self) -> str:
@@ -48,6 +51,8 @@ class Count:
         text += f" {rate:8,.0f}/s, longest turn {self.longest * 1000:.1f} ms"
         if self.longest_callback:
             text += f", callback {self.longest_callback * 1000:.1f} ms"
+        if self.again:
+            text += f", {self.again} slow turns tried again"
         return text + "".join(f"\n    {each}" for each in self.findings[:10])
 
 

@@ -4,7 +4,8 @@ For each attack a row: the p50 and p99 of a probe over AMQP and of one over HTTP
 same in a control run of the same length, CPU and bytes sent (`measuring.py`); the ratio of the two
 p99; the longest turn of the loops of the broker and of the web process, by their own CPU clock;
 memory of both before, at the most and after. Status 1 if an attack was let through, a ratio is
-above 3, a turn is longer than 10 ms, or memory grew by more than the limits allow.
+above 3 or a turn longer than 10 ms in each of three tries, or memory grew by more than the limits
+allow.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ from tests.turns import TurnMeter
 
 RATIO_MAX = 3.0
 TURN_MAX_MS = 10.0
+TRIES = 3
+"""Times that a row is measured whose waits or turns go against the rule; each is printed, and one
+within the rule is enough. What takes long by our code does so each time; what others do to the
+machine, whose interrupts and whose hypervisor are in the processor time of each thread, does not.
+"""
 SHARED = ("queues_max", "exchanges_max", "bindings_max", "policies_max",
           "consumers_per_connection_max", "consumers_per_channel_max",
           "consumers_per_queue_max")  # fmt: skip
@@ -115,19 +121,44 @@ def cells(attack: Attack, row: Row) -> Iterable[str]:
 
 
 def wrong_in(attack: Attack, row: Row) -> list[str]:
-    """What goes against the rule."""
+    """What goes against the rule whenever it happens."""
     wrong = [row.text] if row.text.startswith("WRONG") else []
-    for probe, ratio in zip(("AMQP", "HTTP"), row.ratios(), strict=True):
-        if ratio > RATIO_MAX:
-            wrong.append(f"the p99 over {probe} is {ratio:.1f} times the control's")
-    for process, turn in row.turns.items():
-        if turn > TURN_MAX_MS:
-            wrong.append(f"a turn of the {process} took {turn:.1f} ms")
     for process, most in (("broker", attack.broker), ("web", attack.web)):
         before, peak, _after = row.memory[process]
         if peak - before > most:
             wrong.append(f"the {process} grew by {peak - before:.0f} MiB, {most} are allowed")
     return [f"{attack.name}: {each}" for each in wrong]
+
+
+def slow_in(attack: Attack, row: Row) -> list[str]:
+    """What goes against the rule if it happens each time, and the longest turns."""
+    slow = []
+    for probe, ratio in zip(("AMQP", "HTTP"), row.ratios(), strict=True):
+        if ratio > RATIO_MAX:
+            slow.append(f"the p99 over {probe} is {ratio:.1f} times the control's")
+    for process, turn in row.turns.items():
+        if turn > TURN_MAX_MS:
+            slow.append(f"a turn of the {process} took {turn:.1f} ms")
+    told = [f"    {line}" for line in row.slow[-5:]] if slow else []
+    return [*(f"{attack.name}: {each}" for each in slow), *told]
+
+
+def carry_out(attack: Attack, measure: Measure, attacker: Attacker) -> list[str]:
+    """Prints a row for each try; what was wrong."""
+    slow: list[str] = []
+    for _ in range(TRIES):
+        try:
+            row = measure.row(attack.name, partial(attack.carry_out, attacker))
+        except (AssertionError, OSError) as error:
+            return [f"{attack.name}: not measured: {error}"]
+        print(f"| {' | '.join(cells(attack, row))} |", flush=True)
+        if wrong := wrong_in(attack, row):
+            return wrong
+        found = slow_in(attack, row)
+        if not found:
+            return []
+        slow += found
+    return slow
 
 
 def run(attacks: list[Attack], share: float, seconds: float) -> list[str]:
@@ -144,15 +175,7 @@ def run(attacks: list[Attack], share: float, seconds: float) -> list[str]:
             measure = Measure(appliance, meter)
             print(f"| {' | '.join(HEAD)} |\n|{' --- |' * len(HEAD)}", flush=True)
             for attack in attacks:
-                attacker = Attacker(appliance, share, seconds)
-                try:
-                    row = measure.row(attack.name, partial(attack.carry_out, attacker))
-                except (AssertionError, OSError) as error:
-                    wrong.append(f"{attack.name}: not measured: {error}")
-                    continue
-                print(f"| {' | '.join(cells(attack, row))} |", flush=True)
-                found = wrong_in(attack, row)
-                wrong += [*found, *(f"    {line}" for line in row.slow[-5:])] if found else []
+                wrong += carry_out(attack, measure, Attacker(appliance, share, seconds))
         finally:
             if appliance.process is not None:
                 appliance.kill()
