@@ -35,8 +35,8 @@ cdef enum:
 
 # Each is exceeded by one step at most: a chunk, the part of one queue, a write.
 cdef enum:
-    TAKE_NS = 2000000
-    DELIVER_NS = 2000000
+    TAKE_NS = 1000000
+    DELIVER_NS = 1000000
     WRITE_NS = 1000000
 
 # Messages that all queues together drop in one turn (expired, over a limit): a new policy may

@@ -89,6 +89,11 @@ class Entrance(asyncio.Protocol):
             protocol.data_received(rest)
 
 
+HEAD_AT_ONCE = 4096
+"""Bytes received at a time while the header is expected: what comes behind it is taken apart in the
+same call, beside those of others."""
+
+
 class ProxyHeader(asyncio.BufferedProtocol):
     """Reads the header that a trusted proxy has to send first."""
 
@@ -109,7 +114,7 @@ class ProxyHeader(asyncio.BufferedProtocol):
         )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._broker.receive_buffer
+        return self._broker.receive_buffer[:HEAD_AT_ONCE]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._head += bytes(self._broker.receive_buffer[:nbytes])
