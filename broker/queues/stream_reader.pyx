@@ -99,6 +99,10 @@ cdef int go_to_start(StreamCursor cursor, start) except -1:
     return cursor.go_to(max(first, min(value, next_offset)))
 
 
+def do_nothing():
+    """What a cursor calls whose reader has ended."""
+
+
 cdef class StreamReader(Queue):
     """A reader of `stream`; `tag` is given if the server keeps its place under that consumer
     tag."""
@@ -183,6 +187,9 @@ cdef class StreamReader(Queue):
             self.is_waiting = False
             self.readers.waiting.remove(self)
         self.returned = []
+        # They and the reader would refer to each other for ever.
+        self.consumer = None
+        self.cursor.wake = do_nothing
 
     cdef int stop_expecting(self, Consumer consumer) except -1:
         if consumer in self.readers.expected:
@@ -279,7 +286,8 @@ cdef class StreamReader(Queue):
 
     cdef int note_turn(self, uint32_t records) except -1:
         """At the end of its time in the turn: how many messages it read for its consumer."""
-        if records and self.frontier < self.readers.store.safe_offset:
+        if (records and self.consumer is not None
+                and self.frontier < self.readers.store.safe_offset):
             self.readers.turn.reading.delivered(records, self.consumer.prefetch_count)
         return 0
 

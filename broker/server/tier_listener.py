@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from broker.process.garbage import forget_fault, streams_of
 from broker.schema.tier_work import FRAME_MAX, Answer, Task
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class TierListener:
         if self._broker.tiers is not None:
             before = os.umask(0o177)
             try:
-                self._server = await asyncio.start_unix_server(self._serve, path)
+                loop = asyncio.get_running_loop()
+                self._server = await loop.create_unix_server(streams_of(self._serve), path)
             finally:
                 os.umask(before)
 
@@ -74,6 +76,7 @@ class TierListener:
             log.error("cannot read an answer of the tiers process: %s", error)
         finally:
             self._leave(writer)
+            forget_fault(reader)
 
     def _send(self, task: Task) -> None:
         if self._writer is not None:

@@ -150,6 +150,7 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         release(self._transport)
         self._lost = True
         self._let_go(f"WebSocket: {exc}" if exc else "WebSocket closed by the peer")
+        _release(self._socket)
 
     def pause_writing(self) -> None:
         self._congested = True
@@ -344,6 +345,14 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
                 self._transport.write(data)
             elif self._transport.can_write_eof() and not self._transport.is_closing():
                 self._transport.write_eof()
+
+
+def _release(protocol: ServerProtocol) -> None:
+    """Takes from a protocol that is over what refers to it: each would be garbage in a circle."""
+    protocol.parser.close()
+    kept = vars(protocol)
+    for name in ("parser", "parser_exc", "handshake_exc", "select_subprotocol"):
+        kept.pop(name, None)
 
 
 def _header(request: Request, name: str) -> str:

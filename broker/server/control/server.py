@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from broker.process.garbage import release
+from broker.process.garbage import forget_fault, streams_of
 from broker.schema.control_schema import ERRORS, FRAME_MAX, VERBS
 from broker.schema.control_schema import Request as Frame
 from broker.schema.errors import AMQPError
@@ -63,7 +63,8 @@ class ControlServer:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             _bind_for_owner(listener, path)
-            self._server = await asyncio.start_unix_server(self._serve, sock=listener)
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_unix_server(streams_of(self._serve), sock=listener)
         except BaseException:
             listener.close()
             raise
@@ -159,7 +160,7 @@ class Session:
     def release(self) -> None:
         """Gives up what refers to it: it would be garbage in a circle."""
         del self.task, self.subscriptions
-        release(self._writer.transport)
+        forget_fault(self._reader)
 
     def is_writable(self) -> bool:
         """Whether the peer has taken what was pushed before."""

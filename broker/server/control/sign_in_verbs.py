@@ -38,6 +38,8 @@ async def authenticate(request: Request[Authenticate]) -> Any:
     finally:
         if args.login is not None:
             logins.pop(args.login, None)
+        # One that is cancelled keeps the error, and so this frame.
+        task = None
     if isinstance(user, Refused):
         raise RequestError(user.error, user.reason, user.status)
     return {"name": user.name, "tags": list(user.tags), "epoch": user.epoch}

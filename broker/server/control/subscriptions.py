@@ -130,7 +130,9 @@ class Share:
         self.active: dict[int, Subscription] = {}
         self._wake = asyncio.Event()
         broker.sampling.listeners.append(self._wake.set)
-        self._task = asyncio.create_task(self._serve(), name="control pushes")
+        self._task: asyncio.Task[None] | None = asyncio.create_task(
+            self._serve(), name="control pushes"
+        )
 
     def check_room(self, rows: int) -> None:
         """Raises RequestError if the user may not follow one thing more, of `rows` rows."""
@@ -165,8 +167,10 @@ class Share:
     def close(self) -> None:
         self.active.clear()
         self._broker.sampling.listeners.remove(self._wake.set)
-        if self._task is not asyncio.current_task():
-            self._task.cancel()
+        task, self._task = self._task, None
+        if task is not None and task is not asyncio.current_task():
+            # It keeps the error, and so its frame, which refers to this.
+            task.cancel()
 
     async def _serve(self) -> None:
         await self._wake.wait()

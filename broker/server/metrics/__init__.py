@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from broker.access.patterns import BadPattern, Pattern
+from broker.process.garbage import forget_fault, streams_of
 from broker.server.entrance import ACCEPTED_AT_ONCE, let_wait
 from broker.server.metrics.bridges import bridge_metrics
 from broker.server.metrics.memory import memory_breakdown
@@ -61,8 +62,8 @@ class MetricsServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listens there, too; returns the actual port. `port` 0 is any free one. Raises OSError."""
-        server = await asyncio.start_server(
-            self._serve, host, port, limit=_HEAD_MAX, backlog=ACCEPTED_AT_ONCE
+        server = await asyncio.get_running_loop().create_server(
+            streams_of(self._serve, _HEAD_MAX), host, port, backlog=ACCEPTED_AT_ONCE
         )
         let_wait(server, self._broker.config.tcp_backlog)
         self._servers.append(server)
@@ -98,6 +99,7 @@ class MetricsServer:
             self._tasks.discard(task)
             self._places.give(place)
             writer.close()
+            forget_fault(reader)
 
     async def _answer(
         self, place: Place, peer: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
