@@ -72,7 +72,7 @@ async def publish(request: HttpRequest, vhost: str, name: str, body: Message) ->
         vhost=vhost,
         name=name,
         routing_key=body.routing_key,
-        payload=payload.decode(body.payload, body.payload_encoding),
+        payload=await payload.decode(body.payload, body.payload_encoding),
         properties=body.properties,
     )
 

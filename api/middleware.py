@@ -2,8 +2,11 @@
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
+from api.json_body import parse_aside
 from management import bodies
 from management.middleware import Middleware
+
+DEFINITIONS = "/api/definitions"
 
 
 async def take_body(request: HttpRequest) -> None:
@@ -13,6 +16,8 @@ async def take_body(request: HttpRequest) -> None:
         await bodies.take(request, request.user.name)
     if request.method in ("PUT", "POST") and not request.body:
         request._body = b"{}"
+    if not request.path.startswith(DEFINITIONS):  # which the broker reads
+        await parse_aside(request)
 
 
 class ApiMiddleware(Middleware):

@@ -149,7 +149,7 @@ async def get_messages(request: HttpRequest, vhost: str, name: str, body: Get) -
         ackmode=body.ackmode,
         **given(truncate=body.truncate),
     )
-    return [payload.shown(message, body.encoding) for message in messages]
+    return await payload.answer(messages, body.encoding)
 
 
 @router.post("/queues/{seg:vhost}/{seg:name}/peek")
@@ -164,7 +164,7 @@ async def peek_messages(request: HttpRequest, vhost: str, name: str, body: Peek)
         count=body.count,
         **given(truncate=body.truncate),
     )
-    return [payload.shown(message, body.encoding) for message in messages]
+    return await payload.answer(messages, body.encoding)
 
 
 @router.get("/queues/{seg:vhost}/{seg:name}/refusals")
@@ -187,7 +187,7 @@ async def read_stream(request: HttpRequest, vhost: str, name: str, body: Read) -
         count=body.count,
         **given(truncate=body.truncate),
     )
-    return [payload.shown(message, body.encoding) for message in messages]
+    return await payload.answer(messages, body.encoding)
 
 
 @router.post("/queues/{seg:vhost}/{seg:name}/actions", response={204: None})

@@ -67,8 +67,7 @@ async def search_stream(
     """Find the newest messages of a stream that have a key, by the stream's index
     (`x-stream-index`). `complete` is false where some may be missing, for the `reasons`."""
     found = await search(request, vhost, name, query)
-    rows = [payload.shown(message, query.encoding) for message in found["messages"]]
-    return {**found, "messages": rows}
+    return await payload.answer(found.pop("messages"), query.encoding, found)
 
 
 async def search(request: HttpRequest, vhost: str, name: str, query: SearchQuery) -> dict[str, Any]:

@@ -13,3 +13,4 @@ cdef class Peek:
     cdef uint64_t bytes_left
     cdef int64_t shown_bytes     # of each body at most; -1 = all
     cdef readonly list rows
+    cdef readonly uint64_t too_large

@@ -17,8 +17,9 @@ cdef enum:
 
 
 cdef class Peek:
-    """Up to `count` messages, the next to be delivered first, of `bytes_max` bytes together;
-    `shown_bytes` of each body are copied, -1 for all. `rows` holds (exchange, routing key,
+    """Up to `count` messages, the next to be delivered first, of which at most `bytes_max` bytes
+    are copied together, and `shown_bytes` of each body, -1 for all. The first one with more ends
+    it; `too_large` is its length if it is the only one. `rows` holds (exchange, routing key,
     properties, body, length of the body, whether it was delivered before), each as bytes."""
 
     def __init__(self, ClassicQueue queue, Py_ssize_t count, uint64_t bytes_max,
@@ -61,11 +62,15 @@ cdef class Peek:
             length = message.body_length
             if 0 <= self.shown_bytes < length:
                 length = <uint32_t> self.shown_bytes
+            if length > self.bytes_left:
+                if not self.rows:
+                    self.too_large = message.body_length
+                return 0
             self.rows.append((
                 message.exchange[:message.exchange_length],
                 message.routing_key[:message.routing_key_length],
                 message.properties[:message.properties_length], message.body[:length],
                 message.body_length, bool(place.redelivered)))
             copied += length
-            self.bytes_left -= length if length < self.bytes_left else self.bytes_left
+            self.bytes_left -= length
         return 0

@@ -621,8 +621,9 @@ class QueueResume(Arguments):
 )
 class QueueGet(Arguments):
     """Takes messages from the head, of a paused queue too; the two `requeue_true` modes put them
-    back. `truncate` cuts
-    each body to that number of bytes; `payload_bytes` is its whole length all the same."""
+    back. `truncate` cuts each body to that number of bytes; `payload_bytes` is its whole length all
+    the same. Bodies of an answer have `get_bytes_max` bytes together at most: a message that is
+    larger by itself is refused, and goes back."""
 
     vhost: str
     name: str

@@ -439,6 +439,17 @@ class Config:
         least=1,
         reload=True,
     )
+    get_bytes_max: int = setting(
+        "http",
+        2 * 1024 * 1024,
+        "size",
+        "bytes of bodies that one request is answered which gets, peeks at or reads messages over"
+        " HTTP or the control socket: they take the broker 2 to 3 ms for each MiB. A larger body is"
+        " answered truncated or not at all",
+        least=4 * 1024,
+        most=128 * 1024 * 1024,
+        reload=True,
+    )
     http_send_buffer: int = setting(
         "http",
         256 * 1024,

@@ -130,6 +130,61 @@ def test_a_body_may_be_cut_but_its_size_is_told(api: httpx.Client) -> None:
     assert message["payload_bytes"] == 1000
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        ('\N{LATIN SMALL LETTER E WITH ACUTE}\0\n"x' * 150_000).encode(),
+        b"\xff\xfe1" * 300_000,
+        b"text to its end, but for one octet " * 20_000 + b"\xff",
+    ],
+    ids=["text", "octets", "octets behind text"],
+)
+@pytest.mark.parametrize("encoding", ["auto", "base64"])
+def test_a_large_body_survives_in_pieces(api: httpx.Client, body: bytes, encoding: str) -> None:
+    """As one piece it held up everybody's requests."""
+    publish(api, payload="first")
+    text = base64.b64encode(body).decode()
+    assert publish(api, payload=text, payload_encoding="base64").json() == {"routed": True}
+    publish(api, payload="last")
+    wanted = {"count": 3, "encoding": encoding}
+    peeked = api.post(WHERE + "/peek", json=wanted).json()
+    taken = get(api, **wanted).json()
+    for rows in (peeked, taken):
+        assert [row["payload_bytes"] for row in rows] == [5, len(body), 4]
+        row = rows[1]
+        if row["payload_encoding"] == "string":
+            assert row["payload"].encode() == body
+        else:
+            assert base64.b64decode(row["payload"]) == body
+        assert (row["payload_encoding"] == "string") == (encoding == "auto" and b"\xff" not in body)
+        assert row["properties"] == []
+
+
+@pytest.mark.parametrize("place", [4, 64 * 1024, 64 * 1024 + 4])
+def test_base64_with_an_end_in_its_middle_is_refused(api: httpx.Client, place: int) -> None:
+    text = "A" * (place - 2) + "==" + "AAAA" * 40_000
+    answer = publish(api, payload=text, payload_encoding="base64")
+    assert (answer.status_code, answer.json()["reason"]) == (400, "payload is not base64")
+
+
+def test_a_body_over_the_limit_stays_and_can_be_seen_where_it_begins(
+    api: httpx.Client, shared_leveret: Appliance
+) -> None:
+    large = b"0123456789" * 250_000
+    where = (shared_leveret.host, shared_leveret.amqp_port)
+    with raw.Client.open(where, virtual_host=VHOST) as client:
+        for body in (b"small", large):
+            client.publish(1, "", QUEUE, body)
+        client.fence(1)
+    assert [row["payload"] for row in get(api).json()] == ["small"]
+    for answer in (get(api), api.post(WHERE + "/peek", json={"count": 1, "encoding": "auto"})):
+        assert answer.status_code == 400
+        assert "2500000 bytes" in answer.json()["reason"]
+        assert "get_bytes_max" in answer.json()["reason"]
+    assert get(api, truncate=10).json()[0]["payload"] == "0123456789"
+    assert get(api).json() == []
+
+
 def test_count_bounds_what_is_taken(api: httpx.Client) -> None:
     for number in range(5):
         publish(api, payload=str(number))

@@ -101,7 +101,7 @@ class Sockets:
 
     def _send_piece(self, door: str, numbers: range, until: float) -> Count:
         """Sends a piece, and again while a turn was too long and there are tries."""
-        count, told, shortest = Count(), "", math.inf
+        count, slow, shortest = Count(), [], math.inf
         for number in range(TRIES):
             self.meter.forget()
             count.add(self._send(door, numbers.start, len(numbers), until if not number else None))
@@ -112,11 +112,15 @@ class Sockets:
                 shortest, count.longest, count.longest_callback = longest, longest, callback
             if count.findings or longest <= TURN_MAX_S:
                 break
-            slow = [(name, line) for name in LOOPS for line in self.meter.slow_turns(name)[:5]]
-            told += "".join(f"\n      {name}: {line}" for name, line in slow)
-            count.again += len(slow)
+            slow += [
+                f"{numbers}, {name}: {line}"
+                for name in LOOPS
+                for line in self.meter.slow_turns(name)[:5]
+            ]
         if shortest > TURN_MAX_S:
-            count.findings.append(f"{numbers}: turns above 10 ms, {TRIES} times:{told}")
+            count.findings += [f"turns above 10 ms, {TRIES} times", *slow]
+        else:
+            count.again = slow
         return count
 
     def _send(self, door: str, first: int, number_of: int, until: float | None) -> Count:
@@ -195,7 +199,7 @@ def main() -> int:
     if found:
         print(f"data: {base}")
     else:
-        shutil.rmtree(base)
+        shutil.rmtree(base, ignore_errors=True)  # what was killed may write a last file
     return 1 if found else 0
 
 

@@ -31,7 +31,7 @@ class Count:
     """CPU seconds of the longest call, or turn of a broker's loop."""
     longest_callback: float = 0.0
     """CPU seconds of the longest part of a turn that serves one client; where there is a loop."""
-    again: int = 0
+    again: list[str] = field(default_factory=list)
     """Turns that were too long, behind which mutants were sent again."""
     findings: list[str] = field(default_factory=list)
 
@@ -52,8 +52,9 @@ class Count:
         if self.longest_callback:
             text += f", callback {self.longest_callback * 1000:.1f} ms"
         if self.again:
-            text += f", {self.again} slow turns tried again"
-        return text + "".join(f"\n    {each}" for each in self.findings[:10])
+            text += f", {len(self.again)} slow turns, not as slow again"
+        told = [*(f"not again: {each}" for each in self.again[:5]), *self.findings[:10]]
+        return text + "".join(f"\n    {each}" for each in told)
 
 
 def chance_of(seed: int, door: str, number: int) -> random.Random:

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 from broker.fields.codec import text
 from broker.fields.properties import readable
 from broker.kernel.large_body import LargeBody
-from broker.server.control.requests import bad_request
+from broker.server.control.requests import RequestError, bad_request
 from broker.server.pace import Pace
 
 if TYPE_CHECKING:
     from broker.queues.types import MessageQueue
-
-BYTES_MAX = 128 * 1024 * 1024
-"""Bodies are gathered until they are this long together; then no further message is taken."""
 
 # A queue that is deleted meanwhile answers no get.
 _ANSWER_S = 30.0
@@ -67,6 +64,15 @@ def sized(columns: Collection[str], size: int) -> Counter[str]:
     return Counter(dict.fromkeys(columns, 1)) + Counter({f"{name}_bytes": size for name in columns})
 
 
+def too_large(queue: MessageQueue, size: int, most: int) -> RequestError:
+    """For a message that does not fit into an answer by itself."""
+    return bad_request(
+        f"the next message of queue '{queue.name}' has a body of {size} bytes, and no more than "
+        f"{most} are answered (get_bytes_max): give truncate to see where it begins, or consume it "
+        "over AMQP"
+    )
+
+
 def _ignore(_: Mapping[str, int]) -> None: ...
 
 
@@ -77,18 +83,21 @@ async def take(
     requeue: bool,
     acked: bool,
     truncate: int | None,
+    bytes_max: int,
     note: Callable[[Mapping[str, int]], None] = _ignore,
 ) -> list[dict[str, Any]]:
     """Up to `count` messages, oldest first, settled when all are gathered.
 
     With `requeue` they go back to their places; else they are acked or rejected. `note` gets what
-    that adds to the columns of who takes them.
+    that adds to the columns of who takes them. Those that are answered have at most `bytes_max`
+    bytes together; the first one that has more goes back. Raises RequestError if that is the only
+    one.
     """
     messages: list[dict[str, Any]] = []
     counts: Counter[str] = Counter()
-    size = 0
+    left = bytes_max
     try:
-        while len(messages) < count and size < BYTES_MAX:
+        while len(messages) < count:
             getter = _Getter()
             queue.get(getter, forced=True)
             async with asyncio.timeout(_ANSWER_S):
@@ -96,12 +105,18 @@ async def take(
             if message is None:
                 counts["get_empty"] += 1
                 break
+            size = message["payload_bytes"]
+            shown = size if truncate is None or truncate < 0 else min(size, truncate)
+            if shown > left:
+                queue.requeue_place(message["place"])
+                if messages:
+                    break
+                raise too_large(queue, size, bytes_max)
+            left -= shown
             messages.append(message)
-            size += message["payload_bytes"]
             how = ("get", "redeliver") if message["redelivered"] else ("get",)
-            counts += sized(how, message["payload_bytes"])
-            whole = truncate is None or truncate < 0
-            message["payload"] = message["payload"][: None if whole else truncate]
+            counts += sized(how, size)
+            message["payload"] = message["payload"][:shown]
     except TimeoutError:
         requeue = True
         raise bad_request(f"queue '{queue.name}' did not answer in {_ANSWER_S:g} seconds") from None

@@ -232,7 +232,8 @@ async def _aliveness(request: Request[Health]) -> dict[str, Any]:
         if queue is None:
             queue, _ = vhost.declare_queue(ALIVENESS_QUEUE, arguments={})
         vhost.publish(vhost.exchanges[""], [ALIVENESS_QUEUE], {}, ALIVENESS_BODY)
-        taken = await take(queue, 1, requeue=False, acked=True, truncate=None)
+        bytes_max = request.broker.config.get_bytes_max
+        taken = await take(queue, 1, requeue=False, acked=True, truncate=None, bytes_max=bytes_max)
     except AccessRefused:
         raise
     except (AMQPError, RequestError) as error:

@@ -31,7 +31,6 @@ from broker.schema.message_history import (
     place_of,
     queue_part,
 )
-from broker.server.control.getting import BYTES_MAX
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 from broker.server.control.stream_searches import TIME_MOST, Searching
 from broker.server.control.stream_verbs import browsed, shown_row, stream_of
@@ -76,7 +75,7 @@ async def _row_at(queue: Any, offset: int) -> Any:
     """The record at an offset, None if there is none (any more)."""
     if not 0 <= offset < 2**62:
         return None
-    rows = await browsed(queue, queue.start_of(offset, clock.now()), 1, BYTES_MAX)
+    rows = await browsed(queue, queue.start_of(offset, clock.now()), 1, 1)
     return rows[0] if rows and rows[0][0] == offset else None
 
 

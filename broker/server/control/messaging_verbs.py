@@ -152,7 +152,13 @@ async def queue_get(request: Request[QueueGet]) -> Any:
     acked = args.ackmode == "ack_requeue_false"
     note = partial(_note_use, request, vhost)
     messages = await take(
-        queue, args.count, requeue=requeue, acked=acked, truncate=args.truncate, note=note
+        queue,
+        args.count,
+        requeue=requeue,
+        acked=acked,
+        truncate=args.truncate,
+        bytes_max=request.broker.config.get_bytes_max,
+        note=note,
     )
     if vhost.tracer.on:
         who = (HTTP_API, 0, caller.name)

@@ -11,7 +11,7 @@ from broker.fields.properties import readable
 from broker.queues.peeking import Peek
 from broker.schema.control_schema import QueuePeek
 from broker.server.control.encoding import encode_rows, full_name
-from broker.server.control.getting import BYTES_MAX
+from broker.server.control.getting import too_large
 from broker.server.control.messaging_verbs import queue_of
 from broker.server.control.requests import Request, bad_request, handles
 
@@ -46,8 +46,11 @@ async def queue_peek(request: Request[QueuePeek]) -> Any:
     if queue.type == "stream":
         raise bad_request(f"queue '{args.name}' is a stream: use stream.read")
     shown = args.truncate if args.truncate is not None and args.truncate >= 0 else -1
-    peek = Peek(queue, args.count, BYTES_MAX, shown)
+    bytes_max = request.broker.config.get_bytes_max
+    peek = Peek(queue, args.count, bytes_max, shown)
     await look_through(peek.go_on, args.name)
+    if peek.too_large:
+        raise too_large(queue, peek.too_large, bytes_max)
     return await encode_rows(
         {
             "payload": body,

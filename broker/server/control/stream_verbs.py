@@ -12,7 +12,6 @@ from broker.kernel import clock
 from broker.schema.control_schema import StreamRead, StreamSearch
 from broker.schema.errors import NotFound, describe
 from broker.server.control.encoding import full_name
-from broker.server.control.getting import BYTES_MAX
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 from broker.server.control.stream_searches import Asked, search
 
@@ -52,7 +51,7 @@ async def stream_read(request: Request[StreamRead]) -> Any:
             f"offset '{args.offset}' is none: expected a number, 'first', 'last', 'next', or an "
             "interval such as '1h'"
         )
-    rows = await browsed(queue, start, args.count, BYTES_MAX)
+    rows = await browsed(queue, start, args.count, request.broker.config.get_bytes_max)
     return [shown_row(row, args.truncate) for row in rows]
 
 
@@ -98,7 +97,7 @@ async def stream_search(request: Request[StreamSearch]) -> Any:
     found = await search(broker, vhost, queue, asked)
     answer = found.answer
     messages = []
-    left = BYTES_MAX
+    left = bytes_max = broker.config.get_bytes_max
     for message in answer.messages:
         try:
             rows = await browsed(queue, queue.start_of(message.offset, clock.now()), 1, 1)
@@ -109,7 +108,9 @@ async def stream_search(request: Request[StreamSearch]) -> Any:
         messages += [shown_row(row, args.truncate) for row in rows if row[0] == message.offset]
         left -= messages[-1]["payload_bytes"] if messages else 0
         if left <= 0 and message is not answer.messages[-1]:
-            answer.lacks(f"the messages found have more than {BYTES_MAX} bytes; ask for fewer")
+            answer.lacks(
+                f"the messages found have over {bytes_max} bytes (get_bytes_max); ask for fewer"
+            )
             break
     return {
         "messages": messages,
