@@ -2,15 +2,15 @@
 """How much of its time the loop reads publishes while consumers take messages.
 
 The sockets of publishers that flood are readable all the time, and consumers get their next
-messages when their acks have been read: in turns that read publishes for a millisecond each consumer gets
-its prefetch once, and some thousand messages are read for each one that is delivered.
+messages when their acks have been read: in turns that read publishes for a millisecond each
+consumer gets its prefetch once, and some thousand messages are read for each one that is delivered.
 
 So while consumers take messages from queues that have more, each of their prefetches at least once
 in `WINDOW_NS`, publishes are read for a share of the time, 64 KiB at once. Their connections wait
 in a line for the next credit; acks, and sockets that take bytes again, find the loop free in
 between. Consumers that need longer for a prefetch are not delayed by such turns: they limit no
-publisher. Nor do consumers without a prefetch: they wait for no ack, and a turn fills the
-sockets of those that are fast.
+publisher. Nor do consumers without a prefetch: they wait for no ack, and a turn fills the sockets
+of those that are fast.
 """
 
 from collections import deque

@@ -17,12 +17,11 @@ hour of mixed load many times what is used.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 log = logging.getLogger("leveret.garbage")
 
@@ -61,43 +60,6 @@ def release(transport: object) -> None:
     kept = getattr(transport, "__dict__", {})
     kept.pop("_read_ready_cb", None)
     kept.pop("_write_ready", None)
-
-
-class StreamProtocol(asyncio.StreamReaderProtocol):
-    """What `asyncio.start_server` makes, without its circles. An error that ends the connection
-    comes without its frames: reader and writer keep it, and the frames of a write refer to both."""
-
-    _held: asyncio.BaseTransport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._held = transport
-        super().connection_made(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(None if exc is None else exc.with_traceback(None))
-        release(self._held)
-        del self._held
-
-
-def streams_of(
-    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-    limit: int = 64 * 1024,
-) -> Callable[[], StreamProtocol]:
-    """Makes the protocols of a server that calls `serve` with each connection's streams."""
-    loop = asyncio.get_running_loop()
-
-    def make() -> StreamProtocol:
-        return StreamProtocol(asyncio.StreamReader(limit, loop), serve, loop)
-
-    return make
-
-
-def forget_fault(reader: asyncio.StreamReader) -> None:
-    """Takes from the error that a reader keeps the frames of those who read: they refer to it. To
-    be called when nothing is read any more."""
-    fault = reader.exception()
-    if fault is not None:
-        fault.__traceback__ = None
 
 
 class Garbage:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.process.garbage import forget_fault, streams_of
 from broker.schema.tier_work import FRAME_MAX, Answer, Task
+from broker.server.streams import forget_fault, streams_of
 
 if TYPE_CHECKING:
     from broker.server.app import Broker

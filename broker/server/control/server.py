@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from broker.process.garbage import forget_fault, streams_of
 from broker.schema.control_schema import ERRORS, FRAME_MAX, VERBS
 from broker.schema.control_schema import Request as Frame
 from broker.schema.errors import AMQPError
@@ -33,6 +32,7 @@ from broker.server.control.requests import (
     not_authorised,
 )
 from broker.server.control.subscriptions import Subscriptions
+from broker.server.streams import forget_fault, streams_of
 
 if TYPE_CHECKING:
     from broker.server.app import Broker

@@ -130,9 +130,7 @@ class Share:
         self.active: dict[int, Subscription] = {}
         self._wake = asyncio.Event()
         broker.sampling.listeners.append(self._wake.set)
-        self._task: asyncio.Task[None] | None = asyncio.create_task(
-            self._serve(), name="control pushes"
-        )
+        self._task = asyncio.create_task(self._serve(), name="control pushes")
 
     def check_room(self, rows: int) -> None:
         """Raises RequestError if the user may not follow one thing more, of `rows` rows."""
@@ -167,9 +165,9 @@ class Share:
     def close(self) -> None:
         self.active.clear()
         self._broker.sampling.listeners.remove(self._wake.set)
-        task, self._task = self._task, None
-        if task is not None and task is not asyncio.current_task():
-            # It keeps the error, and so its frame, which refers to this.
+        task = self._task
+        del self._task  # one that is cancelled keeps its frame, and so this
+        if task is not asyncio.current_task():
             task.cancel()
 
     async def _serve(self) -> None:

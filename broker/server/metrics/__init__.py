@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from broker.access.patterns import BadPattern, Pattern
-from broker.process.garbage import forget_fault, streams_of
 from broker.server.entrance import ACCEPTED_AT_ONCE, let_wait
 from broker.server.metrics.bridges import bridge_metrics
 from broker.server.metrics.memory import memory_breakdown
@@ -34,6 +33,7 @@ from broker.server.metrics.objects import Scope, detailed, per_object
 from broker.server.metrics.scrapers import BUILT_AT_ONCE, Answer, Place, Places, check
 from broker.server.metrics.sums import by_type, channel_sums
 from broker.server.pace import Pace
+from broker.server.streams import forget_fault, streams_of
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
