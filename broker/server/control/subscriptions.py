@@ -3,9 +3,8 @@
 Each user's subscriptions are bounded and served by a task of their own, so that one user takes
 neither the places nor the time of another.
 
-A change is always against what was last sent, so a peer that reads slowly is simply skipped until
-it has taken the last push: the latest wins and nothing piles up. Chart points and events that were
-skipped cannot be made up for; then a `resync` and a new start follow.
+A change is always against what was last sent, so a peer that reads slowly is skipped until it has
+taken the last push. Skipped chart points and events cannot be made up for: a `resync` follows.
 """
 
 from __future__ import annotations
