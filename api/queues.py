@@ -9,6 +9,7 @@ from api import payload
 from api.ask import ask, done, given, put_answer
 from api.listing import ListQuery, SampleQuery, row, rows
 from api.shapes import Flag, Number, Object, Text
+from management.appliance import config
 from management.broker_client import BrokerError
 
 router = Router(tags=["Queues"])
@@ -147,6 +148,7 @@ async def get_messages(request: HttpRequest, vhost: str, name: str, body: Get) -
         name=name,
         count=body.count,
         ackmode=body.ackmode,
+        bytes_max=config().get_bytes_max,
         **given(truncate=body.truncate),
     )
     return await payload.answer(messages, body.encoding)
@@ -162,6 +164,7 @@ async def peek_messages(request: HttpRequest, vhost: str, name: str, body: Peek)
         vhost=vhost,
         name=name,
         count=body.count,
+        bytes_max=config().get_bytes_max,
         **given(truncate=body.truncate),
     )
     return await payload.answer(messages, body.encoding)
@@ -185,6 +188,7 @@ async def read_stream(request: HttpRequest, vhost: str, name: str, body: Read) -
         name=name,
         offset=body.offset,
         count=body.count,
+        bytes_max=config().get_bytes_max,
         **given(truncate=body.truncate),
     )
     return await payload.answer(messages, body.encoding)

@@ -13,6 +13,7 @@ from pydantic import Field
 from api import payload
 from api.ask import ask, given
 from api.shapes import Flag, Number, Text
+from management.appliance import config
 from management.broker_client import BrokerError
 from management.replay_words import replay_arguments
 from management.search_words import BadWords, check, moment
@@ -89,6 +90,7 @@ async def search(request: HttpRequest, vhost: str, name: str, query: SearchQuery
         name=name,
         value=query.value,
         max=query.max,
+        bytes_max=config().get_bytes_max,
         **given(key=query.key, first=first, last=last, truncate=query.truncate, octets=octets),
     )
     return found

@@ -421,4 +421,5 @@ cdef class StreamBrowser:
             size += message.body_length + message.properties_length
             self.left -= 1
             self.bytes_left -= min(self.bytes_left, <uint64_t> message.body_length)
+        self.cursor.wake = do_nothing  # they would refer to each other for ever
         self.done(self.rows)

@@ -622,8 +622,8 @@ class QueueResume(Arguments):
 class QueueGet(Arguments):
     """Takes messages from the head, of a paused queue too; the two `requeue_true` modes put them
     back. `truncate` cuts each body to that number of bytes; `payload_bytes` is its whole length all
-    the same. Bodies of an answer have `get_bytes_max` bytes together at most: a message that is
-    larger by itself is refused, and goes back."""
+    the same. Bodies of an answer have `bytes_max` bytes together at most: a message that is larger
+    by itself is refused, and goes back. The API gives the setting `get_bytes_max`."""
 
     vhost: str
     name: str
@@ -632,6 +632,7 @@ class QueueGet(Arguments):
         "ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false"
     ] = "ack_requeue_true"
     truncate: int | None = None
+    bytes_max: int = 134_217_728
 
 
 @verb(
@@ -643,12 +644,13 @@ class QueueGet(Arguments):
 class QueuePeek(Arguments):
     """Shows ready messages, the next to be delivered first, of a paused queue too, and changes
     nothing: none is taken, marked as redelivered, counted as delivered or moved. Needs read
-    permission. `count` is 1,000 at most; `truncate` as in `queue.get`."""
+    permission. `count` is 1,000 at most; `truncate` and `bytes_max` as in `queue.get`."""
 
     vhost: str
     name: str
     count: int = 1
     truncate: int | None = None
+    bytes_max: int = 134_217_728
 
 
 @verb(
@@ -660,13 +662,14 @@ class QueuePeek(Arguments):
 class StreamRead(Arguments):
     """Shows messages of a stream without taking them. `offset` is what a consumer's x-stream-offset
     may be: `first`, `last`, `next`, a number (below 0: before the end) or an interval such as `1h`.
-    `timestamp` is ms since 1970; `truncate` as in `queue.get`."""
+    `timestamp` is ms since 1970; `truncate` and `bytes_max` as in `queue.get`."""
 
     vhost: str
     name: str
     offset: int | str = "first"
     count: int = 1
     truncate: int | None = None
+    bytes_max: int = 134_217_728
 
 
 @verb(
@@ -684,8 +687,8 @@ class StreamSearch(Arguments):
     `reasons`; `whole_from` is the time (ms) from which on the stream is indexed by this key, null:
     from its beginning. The figures: index files that the range meets, were searched, were skipped
     by their filters, were not needed (`left`); requests to an object store; messages read.
-    `octets` come before `value`, for what is no text. `truncate` as in `queue.get`. Needs read
-    permission."""
+    `octets` come before `value`, for what is no text. `truncate` and `bytes_max` as in
+    `queue.get`. Needs read permission."""
 
     vhost: str
     name: str
@@ -696,6 +699,7 @@ class StreamSearch(Arguments):
     last: int | None = None
     max: int = 10
     truncate: int | None = None
+    bytes_max: int = 134_217_728
 
 
 @verb(

@@ -443,9 +443,9 @@ class Config:
         "http",
         2 * 1024 * 1024,
         "size",
-        "bytes of bodies that one request is answered which gets, peeks at or reads messages over"
-        " HTTP or the control socket: they take the broker 2 to 3 ms for each MiB. A larger body is"
-        " answered truncated or not at all",
+        "bytes of bodies that one request over HTTP is answered which gets, peeks at or reads"
+        " messages: they take the broker 2 to 3 ms for each MiB. A larger body is answered"
+        " truncated or not at all",
         least=4 * 1024,
         most=128 * 1024 * 1024,
         reload=True,

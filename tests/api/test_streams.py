@@ -5,7 +5,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.amqp import raw
 from tests.api.conftest import VHOST, path
+from tests.appliance import Appliance
 
 NAME = "a/stream"
 WHERE = path("queues", VHOST, NAME)
@@ -62,6 +64,19 @@ def test_it_reads_from_an_offset_on(api: httpx.Client) -> None:
 )
 def test_it_refuses_what_it_cannot_read(api: httpx.Client, body: Any) -> None:
     assert read(api, **body).status_code == 400
+
+
+def test_a_body_over_the_limit_ends_an_answer(api: httpx.Client, shared_leveret: Appliance) -> None:
+    where = (shared_leveret.host, shared_leveret.amqp_port)
+    with raw.Client.open(where, virtual_host=VHOST) as client:
+        client.publish(1, "", NAME, b"0123456789" * 250_000)
+        client.fence(1)
+    assert [row["offset"] for row in read(api, offset=1, count=9).json()] == [1, 2]
+    answer = read(api, offset=3, count=1)
+    assert answer.status_code == 400
+    assert "get_bytes_max" in answer.json()["reason"]
+    (row,) = read(api, offset=3, count=1, truncate=10).json()
+    assert (row["payload"], row["payload_bytes"]) == ("0123456789", 2_500_000)
 
 
 def test_it_shows_the_stream(api: httpx.Client) -> None:

@@ -232,8 +232,7 @@ async def _aliveness(request: Request[Health]) -> dict[str, Any]:
         if queue is None:
             queue, _ = vhost.declare_queue(ALIVENESS_QUEUE, arguments={})
         vhost.publish(vhost.exchanges[""], [ALIVENESS_QUEUE], {}, ALIVENESS_BODY)
-        bytes_max = request.broker.config.get_bytes_max
-        taken = await take(queue, 1, requeue=False, acked=True, truncate=None, bytes_max=bytes_max)
+        taken = await take(queue, 1, requeue=False, acked=True, truncate=0, bytes_max=0)
     except AccessRefused:
         raise
     except (AMQPError, RequestError) as error:

@@ -54,7 +54,9 @@ async def history_life(request: Request[HistoryLife]) -> Any:
     row = await _row_at(queue, args.offset)
     if row is None:
         raise NotFound(f"the history of vhost '{vhost.name}' has no record {args.offset}")
-    record = shown_row(row, args.truncate)
+    most = request.broker.config.get_bytes_max
+    shown = args.truncate if args.truncate is not None and args.truncate >= 0 else most
+    record = shown_row(row, min(shown, most))
     if EVENT in _headers(record):
         raise bad_request(f"record {args.offset} of the history is an event, not a message")
     life = Life(queue, record)

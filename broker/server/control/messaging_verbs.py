@@ -157,7 +157,7 @@ async def queue_get(request: Request[QueueGet]) -> Any:
         requeue=requeue,
         acked=acked,
         truncate=args.truncate,
-        bytes_max=request.broker.config.get_bytes_max,
+        bytes_max=args.bytes_max,
         note=note,
     )
     if vhost.tracer.on:

@@ -46,11 +46,10 @@ async def queue_peek(request: Request[QueuePeek]) -> Any:
     if queue.type == "stream":
         raise bad_request(f"queue '{args.name}' is a stream: use stream.read")
     shown = args.truncate if args.truncate is not None and args.truncate >= 0 else -1
-    bytes_max = request.broker.config.get_bytes_max
-    peek = Peek(queue, args.count, bytes_max, shown)
+    peek = Peek(queue, args.count, args.bytes_max, shown)
     await look_through(peek.go_on, args.name)
     if peek.too_large:
-        raise too_large(queue, peek.too_large, bytes_max)
+        raise too_large(queue, peek.too_large, args.bytes_max)
     return await encode_rows(
         {
             "payload": body,

@@ -12,6 +12,7 @@ from broker.kernel import clock
 from broker.schema.control_schema import StreamRead, StreamSearch
 from broker.schema.errors import NotFound, describe
 from broker.server.control.encoding import full_name
+from broker.server.control.getting import too_large
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 from broker.server.control.stream_searches import Asked, search
 
@@ -51,8 +52,17 @@ async def stream_read(request: Request[StreamRead]) -> Any:
             f"offset '{args.offset}' is none: expected a number, 'first', 'last', 'next', or an "
             "interval such as '1h'"
         )
-    rows = await browsed(queue, start, args.count, request.broker.config.get_bytes_max)
-    return [shown_row(row, args.truncate) for row in rows]
+    left = args.bytes_max
+    messages: list[dict[str, Any]] = []
+    for row in await browsed(queue, start, args.count, args.bytes_max):
+        message = shown_row(row, args.truncate)
+        left -= len(message["payload"])
+        if left < 0:
+            if not messages:
+                raise too_large(queue, message["payload_bytes"], args.bytes_max)
+            break
+        messages.append(message)
+    return messages
 
 
 async def browsed(queue: Any, start: Any, count: int, size: int) -> list[Any]:
@@ -97,7 +107,7 @@ async def stream_search(request: Request[StreamSearch]) -> Any:
     found = await search(broker, vhost, queue, asked)
     answer = found.answer
     messages = []
-    left = bytes_max = broker.config.get_bytes_max
+    left = args.bytes_max
     for message in answer.messages:
         try:
             rows = await browsed(queue, queue.start_of(message.offset, clock.now()), 1, 1)
@@ -105,13 +115,15 @@ async def stream_search(request: Request[StreamSearch]) -> Any:
             answer.lacks(str(error))
             break
         # Retention may have taken it meanwhile.
-        messages += [shown_row(row, args.truncate) for row in rows if row[0] == message.offset]
-        left -= messages[-1]["payload_bytes"] if messages else 0
-        if left <= 0 and message is not answer.messages[-1]:
+        shown = [shown_row(row, args.truncate) for row in rows if row[0] == message.offset]
+        left -= sum(len(each["payload"]) for each in shown)
+        if left < 0:
             answer.lacks(
-                f"the messages found have over {bytes_max} bytes (get_bytes_max); ask for fewer"
+                f"the messages found have over {args.bytes_max} bytes (get_bytes_max); "
+                "ask for fewer, or give truncate"
             )
             break
+        messages += shown
     return {
         "messages": messages,
         "complete": answer.is_complete,

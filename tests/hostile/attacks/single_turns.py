@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import httpx
 
@@ -234,6 +235,40 @@ def large_messages(attacker: Attacker) -> str:
         for number in range(10):
             client.call(1, "queue.purge", queue=f"l{number}")
     return f"{sent} messages of {size:,} bytes to ten queues"
+
+
+def large_answers(attacker: Attacker) -> str:
+    """Bodies over HTTP: the largest that are answered and published, each letter of them an escape,
+    by four at a time; and one of the largest size, which is refused."""
+    client = attacker.amqp()
+    for name, size in (("large", "max_message_size"), ("fits", "get_bytes_max")):
+        client.call(1, "queue.declare", queue=name, exclusive=False, auto_delete=False)
+        client.publish(1, "", name, bytes(attacker.count(attacker.limit(size))))
+    client.fence(1)
+    rounds = [0, 0, 0]
+
+    def ask(kind: int) -> None:
+        path = f"/api/queues/{MALLORY}/{('large', 'fits')[kind % 2]}/get"
+        wanted: dict[str, Any] = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+        message = {"properties": {}, "routing_key": "none", "payload_encoding": "string"}
+        with attacker.api() as api:
+            for _ in attacker.rounds():
+                if kind == 2:
+                    path = f"/api/exchanges/{MALLORY}/amq.default/publish"
+                    wanted = {**message, "payload": "\0" * (attacker.count(1 << 20))}
+                answer = api.post(path, json=wanted)
+                assert answer.status_code == (200 if kind or attacker.share < 1 else 400)
+                rounds[kind] += 1
+
+    threads = [threading.Thread(target=ask, args=(kind,)) for kind in (0, 1, 1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name in ("large", "fits"):
+        client.call(1, "queue.delete", queue=name)
+    assert all(rounds), rounds
+    return f"{rounds[0]} refused, {rounds[1]} answered, {rounds[2]} published"
 
 
 def largest_tables(attacker: Attacker) -> str:
