@@ -16,6 +16,7 @@ from broker.schema import shovel_keys
 from broker.schema.policy_keys import KEYS
 from broker.schema.upstream_keys import UPSTREAM, UPSTREAM_SET
 from broker.vhosts.policies import Policy
+from broker.vhosts.ranked_policies import RankedPolicies
 
 if TYPE_CHECKING:
     from broker.definitions.plan import Plan, Undo
@@ -29,6 +30,8 @@ class Settings:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._broker = plan.broker
+        self._trials: dict[tuple[str, bool], RankedPolicies] = {}
+        """Policies of a vhost, and its operator policies, as the import would leave them."""
 
     # -- parameters --------------------------------------------------------------------------------
 
@@ -157,7 +160,12 @@ class Settings:
         except BadPattern as error:
             if error.is_foreign:
                 raise LeftOut(f"{FOREIGN_PATTERN}: {error}") from None
-        policies.check(policy, operator=operator)
+        compiled = policies.check(policy, operator=operator)
+        trial = self._trials.get((vhost, operator))
+        if trial is None:
+            trial = self._trials[vhost, operator] = policies.trial(vhost, operator=operator)
+        policies.check_steps(trial, compiled)
+        trial.put(compiled)
         old = policies.get(vhost, name, operator=operator)
         if old is None:
             kind = "operator_policies" if operator else "policies"

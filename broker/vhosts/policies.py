@@ -198,14 +198,19 @@ class Policies:
                 f"vhost '{policy.vhost}' has {self.most} policies, and no more are allowed "
                 "(policies_max)"
             )
-        self._check_steps(ranked, compiled)
+        self.check_steps(ranked, compiled)
         old = ranked.put(compiled)
         if old is not None:
             there.forget(old)
         self._save(operator)
         return created
 
-    def _check_steps(self, ranked: RankedPolicies, compiled: Compiled) -> None:
+    def trial(self, vhost: str, *, operator: bool = False) -> RankedPolicies:
+        """A copy of a vhost's policies, for `check_steps` of several that are to be put."""
+        there = self._vhosts.get(vhost)
+        return there.ranked[operator].copy() if there is not None else RankedPolicies()
+
+    def check_steps(self, ranked: RankedPolicies, compiled: Compiled) -> None:
         """Raises BadSetting where names would be compared with too much. What is stored may be
         above the limit, which was higher then: it can still be changed, but for its pattern."""
         policy = compiled.policy

@@ -39,6 +39,16 @@ class RankedPolicies:
         self._lengths: list[int] = []
         """Of the prefixes, each once."""
 
+    def copy(self) -> RankedPolicies:
+        """The same policies, to be put to the test together with others."""
+        same = RankedPolicies()
+        same._by_name = self._by_name.copy()
+        same._by_prefix = {prefix: row.copy() for prefix, row in self._by_prefix.items()}
+        same._steps = self._steps.copy()
+        same._prefixes = self._prefixes.copy()
+        same._lengths = self._lengths.copy()
+        return same
+
     def __len__(self) -> int:
         return len(self._by_name)
 

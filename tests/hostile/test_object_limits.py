@@ -267,6 +267,8 @@ async def test_a_vhost_has_so_many_policies_and_parameters(control: BrokerClient
          "policies_max"),
         ("operator_policies", {"vhost": "t", "pattern": "a", "definition": {"max-length": 1}}, 4,
          "policies_max"),
+        ("policies", {"vhost": "t", "pattern": "(?:[ab]{9}){80}",
+                      "definition": {"max-length": 1}}, 3, "policy_steps_max"),
         ("queues", {"vhost": "t", "arguments": WIDE}, 4, "arguments_max"),
         ("exchanges", {"vhost": "t", "type": "topic", "arguments": WIDE}, 4, "arguments_max"),
         ("bindings", {"vhost": "t", "source": "amq.headers", "destination": "q",
