@@ -26,6 +26,7 @@ SWEEP_S = 1.0
 # files.
 REST_AFTER_S = 10.0
 RESTS_PER_SWEEP = 256
+RESTS_PER_STEP = 32
 
 
 class PeriodicWork:
@@ -57,10 +58,9 @@ class PeriodicWork:
 
     def _sweep(self) -> None:
         self._broker.timers.later(SWEEP_S, self._sweep)
-        for _ in range(RESTS_PER_SWEEP):
-            if next(self._round, None) is None:
-                self._round = self._rest_queues()
-                break
+        rests = self._rest_some()
+        if next(rests, False) is None:
+            self._broker.run_task(self._step_through(rests))
         self._garbage.tick(
             self._broker.loop.time(),
             is_quiet=not self._broker.connections,
@@ -72,6 +72,15 @@ class PeriodicWork:
             steps = feature.tick(clock.now())
             if steps is not None:
                 self._broker.run_task(self._step_through(steps))
+
+    def _rest_some(self) -> Iterator[None]:
+        """Goes on with the round over all queues, a few at a step: caches hold none of them."""
+        for number in range(1, RESTS_PER_SWEEP + 1):
+            if next(self._round, None) is None:
+                self._round = self._rest_queues()
+                return
+            if number % RESTS_PER_STEP == 0:
+                yield None
 
     def _rest_queues(self) -> Iterator[Any]:
         """Goes round all queues once, one per step; those whose counters stood still since the last

@@ -10,6 +10,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from broker.kernel.contracts cimport Exchange
+from broker.kernel.wide_dict cimport WideDict
 from broker.queues.counters cimport QUEUE_USES
 from broker.queues.declared cimport DeclaredQueue
 from broker.queues.latencies cimport LATENCY_BUCKETS, Latencies
@@ -155,11 +156,11 @@ cdef class Accounts:
     """The accounts of all objects that counted anything. `head`: what every line begins with; the
     rest is added to a copy. Times are UTC ms."""
 
-    cdef dict all
+    cdef WideDict all
     cdef public dict head
 
     def __init__(self):
-        self.all = {}
+        self.all = WideDict()
         self.head = {}
 
     def __len__(self):
