@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,7 @@ from broker.vhosts.routes import Routes
 from broker.vhosts.slices import Slices
 from broker.vhosts.unbinding import Unbinding
 from broker.vhosts.unused_queues import UnusedQueues
+from broker.vhosts.weak import weakly
 
 if TYPE_CHECKING:
     from broker.wire.connection import Connection
@@ -111,14 +113,14 @@ class DefiningVHost:
         self.routes = Routes(self.exchanges, self.queues, self._bindings)
         self._dead_letters = DeadLetters(self.exchanges, self.routes)
         self.slices = Slices(later)
-        self._unbinding = Unbinding(self._bindings, self.slices, self._delete_unbound)
+        self._unbinding = Unbinding(self._bindings, self.slices, weakly(self._delete_unbound))
         self._ended: set[Any] = set()
         """Connections that ended and still have exclusive queues."""
         self._persister = persister
         self._turn = turn
         self._topology = topology
         self._policies = AppliedPolicies(
-            name, policies, self.exchanges, self.queues, topology, self
+            name, policies, self.exchanges, self.queues, topology, weakref.proxy(self)
         )
         self._next_incarnation = next_incarnation
         self._emit = emit
@@ -134,7 +136,7 @@ class DefiningVHost:
         self._started = False
         self._journal: Journal | None = None
         self._replaying = False
-        self._unused = UnusedQueues(later, self._delete_unused)
+        self._unused = UnusedQueues(later, weakly(self._delete_unused))
         self.recorder = Recorder()
 
     @property

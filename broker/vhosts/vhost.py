@@ -27,6 +27,7 @@ from broker.vhosts.policies import move
 from broker.vhosts.replaying import Replay, is_of_one_queue, set_aside
 from broker.vhosts.tracing import EXCHANGE as TRACE_EXCHANGE
 from broker.vhosts.tracing import Tracer
+from broker.vhosts.weak import weakly
 
 log = logging.getLogger("leveret.vhost")
 
@@ -71,7 +72,7 @@ class VHost(DefiningVHost):
         """Queues that could not be recovered and began empty at this start."""
         for exchange, kind in PREDECLARED:
             self._add_exchange(TYPES[kind](exchange, durable=True, internal=exchange in INTERNAL))
-        self.tracer = Tracer(name, self._publish_traced, self._later)
+        self.tracer = Tracer(name, weakly(self._publish_traced), self._later)
 
     # -- start and stop ----------------------------------------------------------------------------
 

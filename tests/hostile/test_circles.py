@@ -234,6 +234,47 @@ def live_subscriptions(appliance: Appliance, times: int) -> None:
     asyncio.run(go())
 
 
+def deleted_vhosts(appliance: Appliance, times: int) -> None:
+    """With a queue that had a message, a stream, and an exchange that delays."""
+
+    async def go() -> None:
+        client = BrokerClient(appliance.control_socket)
+        delays = {"x-delayed-type": "direct"}
+        for number in range(times):
+            vhost = f"gone-{number}"
+            await client.call("vhost.put", name=vhost)
+            await client.call("queue.declare", vhost=vhost, name="q", durable=True)
+            await client.call(
+                "queue.declare",
+                vhost=vhost,
+                name="s",
+                durable=True,
+                arguments={"x-queue-type": "stream"},
+            )
+            await client.call(
+                "exchange.declare",
+                vhost=vhost,
+                name="d",
+                type="x-delayed-message",
+                arguments=delays,
+            )
+            for name, key in (("", "q"), ("", "s")):
+                await client.call(
+                    "exchange.publish",
+                    vhost=vhost,
+                    name=name,
+                    routing_key=key,
+                    payload=b"x",
+                    properties={"delivery_mode": 2},
+                )
+            await client.call("vhost.delete", name=vhost)
+        await client.close()
+
+    asyncio.run(go())
+    with raw.Client.open(address(appliance)) as client:
+        wait_for_rounds(client)
+
+
 def left_scrapes(appliance: Appliance, times: int) -> None:
     """Scrapers that go before their page has come."""
     where = (appliance.host, appliance.metrics_port)
@@ -284,6 +325,7 @@ def refused_requests(appliance: Appliance, times: int) -> None:
         ("broker", control_calls),
         ("broker", left_logins),
         ("broker", live_subscriptions),
+        ("broker", deleted_vhosts),
         ("broker", left_scrapes),
         ("broker", requests),
         ("web", requests),

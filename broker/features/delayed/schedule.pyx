@@ -31,6 +31,7 @@ from broker.store.files.operation cimport OP_MKDIR, OP_READ, OP_RMDIR, OP_UNLINK
 from broker.store.files.io_thread cimport (
     Round, STAGE_MAKE, STAGE_REMOVE, STAGE_WRITE, round_add, round_new,
 )
+from broker.store.log.segments import not_needed
 
 log = logging.getLogger("leveret.delayed")
 
@@ -438,6 +439,8 @@ cdef class Schedule(Dirty):
         """The exchange is gone: so are its entries, in memory and on disk."""
         cdef Run run
         self.deleted = True
+        # It is the holding's method, and the holding has this schedule: a circle.
+        self.wake = not_needed
         self.near_count = 0
         for run in [head[4] for head in self.heads] + self.unread:
             run.finished = True
