@@ -69,8 +69,9 @@ def test_it_refuses_what_it_cannot_read(api: httpx.Client, body: Any) -> None:
 def test_a_body_over_the_limit_ends_an_answer(api: httpx.Client, shared_leveret: Appliance) -> None:
     where = (shared_leveret.host, shared_leveret.amqp_port)
     with raw.Client.open(where, virtual_host=VHOST) as client:
+        client.call(1, "confirm.select")
         client.publish(1, "", NAME, b"0123456789" * 250_000)
-        client.fence(1)
+        client.expect("basic.ack", 1)  # it is on disk, and can be read
     assert [row["offset"] for row in read(api, offset=1, count=9).json()] == [1, 2]
     answer = read(api, offset=3, count=1)
     assert answer.status_code == 400
