@@ -74,7 +74,7 @@ class PeriodicWork:
                 self._broker.run_task(self._step_through(steps))
 
     def _rest_some(self) -> Iterator[None]:
-        """Goes on with the round over all queues, a few at a step: caches hold none of them."""
+        """Continues the round over all queues, a few at a step: caches hold none of them."""
         for number in range(1, RESTS_PER_SWEEP + 1):
             if next(self._round, None) is None:
                 self._round = self._rest_queues()

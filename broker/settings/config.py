@@ -978,7 +978,7 @@ class Config:
         " compared with, and as many of its operator policies: one takes up to 2 microseconds."
         " Patterns that begin with ^ and letters or digits count for names that begin so; a simple"
         " one has 5 to 20; a policy beyond it is refused with 400",
-        least=1_500,
+        least=1_000,
         most=10_000_000,
     )
     parameters_max: int = setting(

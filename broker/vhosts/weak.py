@@ -10,7 +10,7 @@ P = ParamSpec("P")
 
 
 def weakly(method: Callable[P, None]) -> Callable[P, None]:
-    """Calls a bound method while its object is there, and keeps nobody from freeing that."""
+    """Calls a bound method while its object is there. That is freed as if this were not."""
     reference = weakref.WeakMethod(method)
 
     def call(*args: P.args, **named: P.kwargs) -> None:
