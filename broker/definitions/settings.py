@@ -15,8 +15,8 @@ from broker.definitions.users import FOREIGN_PATTERN
 from broker.schema import shovel_keys
 from broker.schema.policy_keys import KEYS
 from broker.schema.upstream_keys import UPSTREAM, UPSTREAM_SET
+from broker.vhosts.pattern_steps import PatternSteps
 from broker.vhosts.policies import Policy
-from broker.vhosts.ranked_policies import RankedPolicies
 
 if TYPE_CHECKING:
     from broker.definitions.plan import Plan, Undo
@@ -30,8 +30,8 @@ class Settings:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._broker = plan.broker
-        self._trials: dict[tuple[str, bool], RankedPolicies] = {}
-        """Policies of a vhost, and its operator policies, as the import would leave them."""
+        self._steps: dict[tuple[str, bool], PatternSteps] = {}
+        """Of a vhost's policies, and its operator policies, as the import would leave them."""
 
     # -- parameters --------------------------------------------------------------------------------
 
@@ -161,12 +161,12 @@ class Settings:
             if error.is_foreign:
                 raise LeftOut(f"{FOREIGN_PATTERN}: {error}") from None
         compiled = policies.check(policy, operator=operator)
-        trial = self._trials.get((vhost, operator))
-        if trial is None:
-            trial = self._trials[vhost, operator] = policies.trial(vhost, operator=operator)
-        policies.check_steps(trial, compiled)
-        trial.put(compiled)
         old = policies.get(vhost, name, operator=operator)
+        steps = self._steps.get((vhost, operator))
+        if steps is None:
+            steps = self._steps[vhost, operator] = policies.steps(vhost, operator=operator)
+        policies.check_steps(old, steps, compiled)
+        steps.put(name, compiled.pattern)
         if old is None:
             kind = "operator_policies" if operator else "policies"
             plan.check_room(kind, vhost, policies.how_many(vhost, operator=operator), policies.most)

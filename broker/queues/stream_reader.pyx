@@ -18,6 +18,7 @@ from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
 from broker.queues.stream_filter cimport StreamFilter
 from broker.queues.stream_headers cimport put_offset
+from broker.store.log.segments import not_needed
 from broker.store.streams.cursor cimport AT_END, LATER, StreamCursor, WAIT
 from broker.store.streams.store cimport StreamStore
 from broker.store.streams.summary cimport Summary
@@ -97,10 +98,6 @@ cdef int go_to_start(StreamCursor cursor, start) except -1:
     if value < 0:
         value += next_offset
     return cursor.go_to(max(first, min(value, next_offset)))
-
-
-def do_nothing():
-    """What a cursor calls whose reader has ended."""
 
 
 cdef class StreamReader(Queue):
@@ -189,7 +186,7 @@ cdef class StreamReader(Queue):
         self.returned = []
         # They and the reader would refer to each other for ever.
         self.consumer = None
-        self.cursor.wake = do_nothing
+        self.cursor.wake = not_needed
 
     cdef int stop_expecting(self, Consumer consumer) except -1:
         if consumer in self.readers.expected:
@@ -421,5 +418,5 @@ cdef class StreamBrowser:
             size += message.body_length + message.properties_length
             self.left -= 1
             self.bytes_left -= min(self.bytes_left, <uint64_t> message.body_length)
-        self.cursor.wake = do_nothing  # they would refer to each other for ever
+        self.cursor.wake = not_needed  # they would refer to each other for ever
         self.done(self.rows)

@@ -34,6 +34,7 @@ from broker.schema.policy_keys import (
 from broker.schema.upstream_keys import UPSTREAM_PATTERN
 from broker.settings.bounds import DEFAULTS
 from broker.settings.files import SettingsError, SettingsFiles
+from broker.vhosts.pattern_steps import PatternSteps
 from broker.vhosts.ranked_policies import Compiled, RankedPolicies
 
 POLICIES_FILE = "policies.json"
@@ -198,30 +199,29 @@ class Policies:
                 f"vhost '{policy.vhost}' has {self.most} policies, and no more are allowed "
                 "(policies_max)"
             )
-        self.check_steps(ranked, compiled)
+        self.check_steps(ranked.get(policy.name), ranked.steps, compiled)
         old = ranked.put(compiled)
         if old is not None:
             there.forget(old)
         self._save(operator)
         return created
 
-    def trial(self, vhost: str, *, operator: bool = False) -> RankedPolicies:
-        """A copy of a vhost's policies, for `check_steps` of several that are to be put."""
+    def steps(self, vhost: str, *, operator: bool = False) -> PatternSteps:
+        """Of a vhost's policies; a copy, for `check_steps` of several that are to be put."""
         there = self._vhosts.get(vhost)
-        return there.ranked[operator].copy() if there is not None else RankedPolicies()
+        return there.ranked[operator].steps.copy() if there is not None else PatternSteps()
 
-    def check_steps(self, ranked: RankedPolicies, compiled: Compiled) -> None:
+    def check_steps(self, old: Policy | None, steps: PatternSteps, compiled: Compiled) -> None:
         """Raises BadSetting where names would be compared with too much. What is stored may be
         above the limit, which was higher then: it can still be changed, but for its pattern."""
         policy = compiled.policy
-        old = ranked.get(policy.name)
         if old is not None and old.pattern == policy.pattern:
             return
-        steps = ranked.steps_with(compiled)
-        if steps > self.steps_most:
+        most = steps.most_with(policy.name, compiled.pattern)
+        if most > self.steps_most:
             raise BadSetting(
                 f"vhost '{policy.vhost}' would have names that are compared with patterns of "
-                f"{steps} steps once compiled, and no more than {self.steps_most} are allowed "
+                f"{most} steps once compiled, and no more than {self.steps_most} are allowed "
                 "(policy_steps_max): let patterns begin with ^ and letters or digits, so that "
                 "other names are not compared with them, or use fewer or simpler ones"
             )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.access.patterns import Pattern, octets_of
+from broker.vhosts.pattern_steps import PatternSteps
 
 if TYPE_CHECKING:
     from broker.vhosts.policies import Policy
@@ -32,22 +33,9 @@ class RankedPolicies:
     def __init__(self) -> None:
         self._by_name: dict[str, Compiled] = {}
         self._by_prefix: dict[bytes, list[Compiled]] = {}
-        self._steps: dict[bytes, int] = {}
-        """Of all patterns with a prefix."""
-        self._prefixes: list[bytes] = []
-        """In order: those that begin with one follow it."""
         self._lengths: list[int] = []
         """Of the prefixes, each once."""
-
-    def copy(self) -> RankedPolicies:
-        """The same policies, to be put to the test together with others."""
-        same = RankedPolicies()
-        same._by_name = self._by_name.copy()
-        same._by_prefix = {prefix: row.copy() for prefix, row in self._by_prefix.items()}
-        same._steps = self._steps.copy()
-        same._prefixes = self._prefixes.copy()
-        same._lengths = self._lengths.copy()
-        return same
+        self.steps = PatternSteps()
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -67,57 +55,29 @@ class RankedPolicies:
         if old is not None:
             self._take_out(old)
         self._by_name[name] = compiled
-        self._put_in(compiled)
+        self.steps.put(name, compiled.pattern)
+        prefix = compiled.pattern.prefix
+        row = self._by_prefix.get(prefix)
+        if row is None:
+            row = self._by_prefix[prefix] = []
+            if len(prefix) not in self._lengths:
+                insort(self._lengths, len(prefix))
+        insort(row, compiled, key=_rank_of)
         return old.policy if old is not None else None
 
     def remove(self, name: str) -> Policy:
         """Raises KeyError if there is none of this name."""
         gone = self._by_name.pop(name)
         self._take_out(gone)
+        self.steps.remove(name)
         return gone.policy
 
-    def _put_in(self, compiled: Compiled) -> None:
-        prefix = compiled.pattern.prefix
-        row = self._by_prefix.get(prefix)
-        if row is None:
-            row = self._by_prefix[prefix] = []
-            self._steps[prefix] = 0
-            insort(self._prefixes, prefix)
-            if len(prefix) not in self._lengths:
-                insort(self._lengths, len(prefix))
-        insort(row, compiled, key=_rank_of)
-        self._steps[prefix] += compiled.pattern.steps
-
     def _take_out(self, gone: Compiled) -> None:
-        prefix = gone.pattern.prefix
-        row = self._by_prefix[prefix]
+        row = self._by_prefix[gone.pattern.prefix]
         del row[bisect_left(row, _rank_of(gone), key=_rank_of)]
-        self._steps[prefix] -= gone.pattern.steps
         if not row:
-            del self._by_prefix[prefix], self._steps[prefix]
-            del self._prefixes[bisect_left(self._prefixes, prefix)]
-            self._lengths = sorted({len(each) for each in self._by_prefix})
-
-    def steps_with(self, compiled: Compiled) -> int:
-        """Steps (`Pattern.steps`) of all patterns that one name may be compared with, this policy's
-        among them, if it is put: the most that it is for any name."""
-        prefix = compiled.pattern.prefix
-        old = self._by_name.get(compiled.policy.name)
-        if old is not None:
-            self._take_out(old)
-        most = self._steps_for(prefix)
-        at = bisect_left(self._prefixes, prefix)
-        while at < len(self._prefixes) and self._prefixes[at].startswith(prefix):
-            most = max(most, self._steps_for(self._prefixes[at]))
-            at += 1
-        if old is not None:
-            self._put_in(old)
-        return most + compiled.pattern.steps
-
-    def _steps_for(self, begin: bytes) -> int:
-        """Steps of the patterns that a name beginning so is compared with for it."""
-        lengths = self._lengths[: bisect_right(self._lengths, len(begin))]
-        return sum(self._steps.get(begin[:length], 0) for length in lengths)
+            del self._by_prefix[gone.pattern.prefix]
+            self._lengths = sorted({len(prefix) for prefix in self._by_prefix})
 
     def first(self, owner: str, name: str, type: str) -> Policy | None:
         """The one that an object is under. `owner` is queue or exchange."""
@@ -138,8 +98,7 @@ class RankedPolicies:
     def freed(self) -> Iterator[None]:
         """Gives up all of them, a few a step: five thousand compiled patterns at once are 30 ms."""
         self._by_prefix.clear()
-        self._steps.clear()
-        self._prefixes.clear()
+        self.steps = PatternSteps()
         while self._by_name:
             for _ in range(min(64, len(self._by_name))):
                 self._by_name.popitem()

@@ -284,8 +284,8 @@ def left_scrapes(appliance: Appliance, times: int) -> None:
                 sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     deadline = time.monotonic() + 30
-    while b"200 OK" not in scraped(where) and time.monotonic() < deadline:
-        pass
+    while b"200 OK" not in scraped(where):
+        assert time.monotonic() < deadline, "no scraper has a place again"
 
 
 def scraped(where: tuple[str, int]) -> bytes:
