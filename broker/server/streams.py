@@ -31,15 +31,16 @@ def streams_of(
     """Makes the protocols of a server that calls `serve` with each connection's streams."""
     loop = asyncio.get_running_loop()
 
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(reader, writer)
+        finally:
+            # An error that the reader keeps has the frames of those who read: they refer to it.
+            fault = reader.exception()
+            if fault is not None:
+                fault.__traceback__ = None
+
     def make() -> StreamProtocol:
-        return StreamProtocol(asyncio.StreamReader(limit, loop), serve, loop)
+        return StreamProtocol(asyncio.StreamReader(limit, loop), served, loop)
 
     return make
-
-
-def forget_fault(reader: asyncio.StreamReader) -> None:
-    """Takes from the error that a reader keeps the frames of those who read: they refer to it. To
-    be called when nothing is read any more."""
-    fault = reader.exception()
-    if fault is not None:
-        fault.__traceback__ = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.schema.tier_work import FRAME_MAX, Answer, Task
-from broker.server.streams import forget_fault, streams_of
+from broker.server.streams import streams_of
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -76,7 +76,6 @@ class TierListener:
             log.error("cannot read an answer of the tiers process: %s", error)
         finally:
             self._leave(writer)
-            forget_fault(reader)
 
     def _send(self, task: Task) -> None:
         if self._writer is not None:

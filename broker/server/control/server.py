@@ -32,7 +32,7 @@ from broker.server.control.requests import (
     not_authorised,
 )
 from broker.server.control.subscriptions import Subscriptions
-from broker.server.streams import forget_fault, streams_of
+from broker.server.streams import streams_of
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -160,7 +160,6 @@ class Session:
     def release(self) -> None:
         """Gives up what refers to it: it would be garbage in a circle."""
         del self.task, self.subscriptions
-        forget_fault(self._reader)
 
     def is_writable(self) -> bool:
         """Whether the peer has taken what was pushed before."""

@@ -33,7 +33,7 @@ from broker.server.metrics.objects import Scope, detailed, per_object
 from broker.server.metrics.scrapers import BUILT_AT_ONCE, Answer, Place, Places, check
 from broker.server.metrics.sums import by_type, channel_sums
 from broker.server.pace import Pace
-from broker.server.streams import forget_fault, streams_of
+from broker.server.streams import streams_of
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -99,7 +99,6 @@ class MetricsServer:
             self._tasks.discard(task)
             self._places.give(place)
             writer.close()
-            forget_fault(reader)
 
     async def _answer(
         self, place: Place, peer: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
