@@ -716,7 +716,8 @@ class HistoryLife(Arguments):
     queue that got the message, or that it was passed on to, what happened to it there last.
     `kept` is false where no events are kept of the queues that it reached (policy
     `history-events`). `complete` is false where something may be missing, for the `reasons`.
-    Needs read permission on the history."""
+    The record's body is cut to `truncate` bytes, and to `get_bytes_max` in any case. Needs read
+    permission on the history."""
 
     vhost: str
     offset: int
