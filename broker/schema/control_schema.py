@@ -1204,7 +1204,8 @@ class PolicyKeys(Arguments):
     "{queues, queue_names, exchanges, exchange_names}",
 )
 class PolicyPreview(Arguments):
-    """Counts what a policy with this pattern could apply to, with the first names."""
+    """Counts what a policy with this pattern could apply to, with the first of their names in
+    order."""
 
     vhost: str
     pattern: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.access import Access, Job, Refused, User
 from broker.access.behalf import counts_as_local
-from broker.schema.errors import NotAllowed
+from broker.schema.errors import ConnectionForced, NotAllowed
 from broker.server.logins import Logins
 from broker.serving.addresses import is_loopback
 from broker.wire.handshake import EXTERNAL, MECHANISMS
@@ -99,7 +99,8 @@ class SignIn:
                 f"user connection limit ({limit}) is reached"
             )
         if self.service.refusal:
-            raise NotAllowed(self.service.refusal)
+            # 320 means "try again later"; on 530 our shovels wait a minute, as for a lost right.
+            raise ConnectionForced(self.service.refusal)
 
     def _is_from_here(self, connection: Connection) -> bool:
         """Whether the client is on this machine, and not a bridge on behalf of a user elsewhere;

@@ -25,7 +25,8 @@ def build() -> Path:
     version = f"{sys.version_info.major}{sys.version_info.minor}"
     library = cache_directory() / f"allocations-{version}.so"
     if not library.exists() or library.stat().st_mtime < SOURCE.stat().st_mtime:
-        fresh = library.with_suffix(".new")
+        # Of this process: tests that run beside each other may build it at once.
+        fresh = library.with_suffix(f".{os.getpid()}")
         include = sysconfig.get_path("include")
         command = ["gcc", "-O2", "-Wall", "-shared", "-fPIC", f"-I{include}"]
         done = subprocess.run(

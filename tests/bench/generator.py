@@ -28,7 +28,8 @@ def build() -> Path:
     program = cache_directory() / "loadgen"
     newest = max(file.stat().st_mtime for file in SOURCE.iterdir())
     if not program.exists() or program.stat().st_mtime < newest:
-        fresh = program.with_suffix(".new")
+        # Of this process: tests that run beside each other may build it at once.
+        fresh = program.with_suffix(f".{os.getpid()}")
         command = ["gcc", "-O2", "-Wall", "-Wextra", "-o", str(fresh), str(SOURCE / "main.c")]
         with_tls = [*command, "-DWITH_TLS", "-lssl", "-lcrypto"]
         done = subprocess.run(with_tls, capture_output=True, text=True)

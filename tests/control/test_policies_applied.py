@@ -126,7 +126,7 @@ async def test_it_tells_what_a_pattern_would_reach(policing: BrokerClient, chann
     found = await policing.call("policy.preview", **args)
     assert found == {
         "queues": 2,
-        "queue_names": ["preview-b", "preview-a"],
+        "queue_names": ["preview-a", "preview-b"],
         "exchanges": 1,
         "exchange_names": ["amq.topic"],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import TYPE_CHECKING, Any
 
 from broker.access import BadSetting
@@ -131,8 +132,9 @@ async def policy_preview(request: Request[PolicyPreview]) -> Any:
         for thing in things:
             if thing.name and policy.fits(owner, thing.type) and pattern.matches(thing.name):
                 count += 1
-                if len(names) < _NAMES_SHOWN:
-                    names.append(thing.name)
+                if len(names) < _NAMES_SHOWN or thing.name < names[-1]:
+                    bisect.insort(names, thing.name)
+                    del names[_NAMES_SHOWN:]
             await pace()
         found[f"{owner}s"] = count
         found[f"{owner}_names"] = names
