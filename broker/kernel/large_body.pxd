@@ -4,7 +4,7 @@ from broker.kernel.message cimport Message
 
 
 cdef enum:
-    LARGE_BODY = 8 << 20         # from this length on a body is handed on, below it is copied
+    LARGE_BODY = 4 << 20         # from this length on a body is handed on, below it is copied
 
 
 # Memory that waits to be given back; its first bytes link it to the next.

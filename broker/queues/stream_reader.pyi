@@ -2,13 +2,14 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.kernel.contracts import Consumer, Queue
+from broker.kernel.large_body import LargeBody
 from broker.kernel.turn import Turn
 from broker.queues.stream_arguments import Start
 from broker.queues.stream_filter import StreamFilter
 from broker.store.streams.cursor import StreamCursor
 from broker.store.streams.store import StreamStore
 
-_Row = tuple[int, int, bytes, bytes, bytes, bytes]
+_Row = tuple[int, int, bytes, bytes, bytes, bytes | LargeBody]
 
 class Readers:
     paused: bool

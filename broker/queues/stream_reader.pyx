@@ -14,6 +14,7 @@ from libc.string cimport memmove
 
 from broker.kernel.buffer cimport Buffer
 from broker.kernel.contracts cimport Consumer, Queue
+from broker.kernel.large_body cimport body_of
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
 from broker.queues.stream_filter cimport StreamFilter
@@ -374,7 +375,8 @@ cdef class StreamReader(Queue):
 
 cdef class StreamBrowser:
     """Reads up to `count` messages for a person, until their bodies have `bytes_max` bytes, and
-    calls `done` with rows (offset, ms since 1970, exchange, routing key, properties, body)."""
+    calls `done` with rows (offset, ms since 1970, exchange, routing key, properties, body, which
+    may be a LargeBody)."""
 
     def __init__(self, StreamStore store, start, uint32_t count, uint64_t bytes_max, later, done):
         self.cursor = StreamCursor(store, self.go_on)
@@ -412,8 +414,7 @@ cdef class StreamBrowser:
             self.rows.append((
                 offset, message.timestamp, message.exchange[:message.exchange_length],
                 message.routing_key[:message.routing_key_length],
-                message.properties[:message.properties_length],
-                message.body[:message.body_length]))
+                message.properties[:message.properties_length], body_of(&message)))
             records += 1
             size += message.body_length + message.properties_length
             self.left -= 1

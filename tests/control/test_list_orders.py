@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import weakref
 from array import array
@@ -21,6 +22,7 @@ from broker.server.clients import Clients
 from broker.server.control import picking
 from broker.server.control.queue_fields import PLAIN, QueueRows
 from broker.server.control.rosters import Kept, Roster, in_order
+from broker.server.freeing import Freeing
 from broker.server.pace import Pace
 from broker.stats.ordering import first_places, numbers
 from management.broker_client import BrokerClient
@@ -59,7 +61,7 @@ def test_keys_that_are_no_numbers_are_told_apart(other: Any) -> None:
 async def test_a_roster_follows_what_comes_and_goes() -> None:
     chance = random.Random(7)
     present: dict[str, Any] = {}
-    roster = Roster()
+    roster = Roster(Freeing(asyncio.create_task))
     for version in range(60):
         for _ in range(chance.randrange(400)):
             name = f"{chance.randrange(1500)}"
@@ -285,7 +287,7 @@ async def test_a_list_is_answered_while_queues_come_without_a_pause() -> None:
             if len(present) > 1000:
                 raise AssertionError("the list is never answered")
 
-    found = await Roster().bring_up(present, 1, Churn())
+    found = await Roster(Freeing(asyncio.create_task)).bring_up(present, 1, Churn())
     names = [one.name for one in found]
     assert names == sorted(names)
     assert {"a", "b"} < set(names)
@@ -391,7 +393,7 @@ async def test_bindings_of_one_exchange_are_those_of_all(filled: BrokerClient, s
 
 async def test_nothing_of_a_client_that_left_is_held_by_the_lists_of_clients() -> None:
     clients = Clients()
-    kept = Kept(clients.kept, lambda: clients.version)
+    kept = Kept(clients.kept, lambda: clients.version, Freeing(asyncio.create_task))
     there = [Thing("one"), Thing("other")]
     made = []
 
@@ -411,7 +413,7 @@ async def test_nothing_of_a_client_that_left_is_held_by_the_lists_of_clients() -
 
 async def test_a_list_that_was_out_of_date_before_it_was_made_is_not_held() -> None:
     clients = Clients()
-    kept = Kept(clients.kept, lambda: clients.version)
+    kept = Kept(clients.kept, lambda: clients.version, Freeing(asyncio.create_task))
 
     async def make() -> list[str]:
         clients.changed()

@@ -24,6 +24,7 @@ from broker.features.delayed.run cimport LATER, NONE
 from broker.features.delayed.schedule cimport Schedule
 from broker.kernel cimport clock
 from broker.kernel.contracts cimport NEEDS_SYNC, Queue, REJECTED, STORED
+from broker.kernel.large_body cimport body_of, set_body
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place, set_parts,
 )
@@ -338,7 +339,7 @@ cdef class Holding(Queue):
         cdef Queue queue
         cdef WideLetter letter
         cdef int answer
-        cdef bytes exchange, body
+        cdef bytes exchange
         cdef bytes routing_key = message.routing_key[:message.routing_key_length]
         cdef bytes properties = message.properties[:message.properties_length]
         cdef bint is_refused = False
@@ -350,8 +351,9 @@ cdef class Holding(Queue):
             # A queue that takes it may hand a dead letter over to this exchange, whose tail moves
             # when it takes that.
             exchange = message.exchange[:message.exchange_length]
-            body = message.body[:message.body_length]
-            set_parts(message, exchange, routing_key, properties, body)
+            body = body_of(message)
+            set_parts(message, exchange, routing_key, properties, b"")
+            set_body(message, body)
         message.properties = <const uint8_t*> <char*> properties
         message.properties_length = <uint32_t> len(properties)
         message.timestamp = clock.now_ms

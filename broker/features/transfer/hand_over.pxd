@@ -32,7 +32,7 @@ cdef class HandOver:
     cdef BodyStore bodies                # of the targets' vhost
     cdef readonly object targets         # of the message at hand
     cdef bytes exchange
-    cdef bytes body                      # None: it goes as a reference
+    cdef object body                     # bytes or LargeBody; None: it goes as a reference
     cdef bint is_given                   # to one queue at least
     cdef WideTransfer wide               # the message at hand, if it goes to very many queues
     cdef Reached gone                    # queues of an earlier one that are let go of in steps

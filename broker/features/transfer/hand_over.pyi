@@ -1,5 +1,7 @@
 from typing import Any
 
+from broker.kernel.large_body import LargeBody
+
 DONE: int
 MORE: int
 READING: int
@@ -39,7 +41,7 @@ class HandOver:
         exchange: bytes,
         routing_key: bytes,
         properties: bytes,
-        body: bytes,
+        body: bytes | LargeBody,
         timestamp: int,
         persistent: bool,
         doubtful: bool,

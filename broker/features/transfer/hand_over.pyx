@@ -42,13 +42,14 @@ cdef class HandOver:
         self.handed_bytes = handed_bytes
         self.allowed = UINT64_MAX
 
-    def give_row(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
+    def give_row(self, bytes exchange, bytes routing_key, bytes properties, body,
                  int64_t timestamp, bint persistent, bint doubtful) -> int:
         """Hands a message of a stream over. 0 if it was, FULL or UNROUTED if not; PART if it goes
         to very many queues (`give_more_rows`)."""
         cdef Message message
         cdef int refused
-        set_parts(&message, exchange, routing_key, properties, body)
+        set_parts(&message, exchange, routing_key, properties, b"")
+        set_body(&message, body)
         message.flags = PERSISTENT if persistent else 0
         if load16(message.properties) >> 8 & 1:
             message.flags |= EXPIRES
@@ -93,7 +94,7 @@ cdef class HandOver:
             return 0
         found = self.find_body(source, message)
         if found == 0:
-            self.body = message.body[:message.body_length]
+            self.body = body_of(message)
         return found
 
     cdef int find_body(self, ClassicQueue source, Message* message) except -1:
@@ -117,7 +118,9 @@ cdef class HandOver:
         self.held = 0
         self.is_given = False
         # A target may be the source, or dead-letter to it: its buffers move when it stores one.
-        set_parts(&letter, self.exchange, routing_key, properties, self.body or b"")
+        set_parts(&letter, self.exchange, routing_key, properties, b"")
+        if self.body is not None:
+            set_body(&letter, self.body)
         letter.flags = message.flags & (PERSISTENT | EXPIRES | WAS_DELIVERED)
         if self.body is None:
             letter.flags |= BODY_IS_REFERENCE

@@ -34,6 +34,7 @@ from broker.server.control.requests import (
     handles,
     not_found,
 )
+from broker.server.control.rosters import rosters_of
 from broker.server.control.tracing_verbs import set_tracing
 from broker.server.importing import prepared
 from broker.server.pace import Pace
@@ -108,6 +109,7 @@ async def _delete(
         pace = Pace()
         for _ in itertools.chain(vhost.delete(), policies):
             await pace()
+        await rosters_of(broker).forget(vhost, pace)
         if vhost.name not in broker.vhosts:
             broker.stats.vhost_deleted(vhost.name)
         await broker.synced()

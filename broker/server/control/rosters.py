@@ -16,8 +16,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from broker.kernel.through import Through
 from broker.routing.exchange import Binding
 from broker.server.control.encoding import full_name
+from broker.server.freeing import Freeing
 from broker.server.pace import Pace
 
 if TYPE_CHECKING:
@@ -55,9 +57,10 @@ class Bound(NamedTuple):
 class Roster:
     """The queues or exchanges of one vhost, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, freeing: Freeing) -> None:
         self.things: list[Any] = []
         self._version: object = None
+        self._freeing = freeing
 
     async def bring_up(self, present: dict[str, Any], version: object, pace: Pace) -> list[Any]:
         """The list as of now. `version` changes with every declaration and deletion."""
@@ -76,7 +79,8 @@ class Roster:
                 for part in _parts(kept):
                     there.update(part)
                     await pace()
-                for part in _parts(list(present.values())):
+                all_of_them = Through(present.values())
+                while part := all_of_them.piece(_STEP):
                     added += [thing for thing in part if thing not in there]
                     await pace()
             if len(added) <= _FEW:
@@ -85,6 +89,8 @@ class Roster:
             else:
                 kept = await in_order([*kept, *added], _name, pace)
             self.things, self._version = kept, version
+            self._freeing.add(known)
+            del known
             if len(kept) == len(present):
                 break
         return self.things
@@ -94,24 +100,37 @@ class BindingRoster:
     """The bindings of one vhost by source, destination and key; one list for each exchange, which
     follows what is bound and unbound."""
 
-    def __init__(self) -> None:
+    def __init__(self, freeing: Freeing) -> None:
         self._implicit: list[Bound] = []
-        self._implicit_of: list[Any] = []
+        self._implicit_version: object = None
         self._sorted: dict[str, tuple[Any, int, list[Bound]]] = {}
+        self._freeing = freeing
+
+    async def end(self, pace: Pace) -> None:
+        """The vhost is deleted."""
+        implicit, self._implicit = self._implicit, []
+        self._freeing.add(implicit)
+        while self._sorted:
+            self._freeing.add(self._sorted.popitem()[1][2])
+            await pace()
 
     async def bring_up(
-        self, vhost: VHost, queues: list[Any], exchanges: list[Any], pace: Pace
+        self, vhost: VHost, queues: list[Any], exchanges: list[Any], version: object, pace: Pace
     ) -> list[Bound]:
-        """The list as of now of those from `exchanges`; `queues` are all of the vhost. Both are in
-        order."""
+        """The list as of now of those from `exchanges`; `queues` are all of the vhost, not older
+        than `version`. Both are in order."""
         found: list[Bound] = []
-        for gone in self._sorted.keys() - vhost.exchanges.keys():
-            del self._sorted[gone]
+        for part in _parts(list(self._sorted)):
+            for name in part:
+                if name in self._sorted and name not in vhost.exchanges:
+                    self._freeing.add(self._sorted.pop(name)[2])
+            await pace()
         for exchange in exchanges:
             if not exchange.name:
-                found += await self._implicit_ones(vhost, queues, pace)
+                found += await self._implicit_ones(vhost, queues, version, pace)
             else:
                 found += await self._bound_to(vhost, exchange, pace)
+            await pace()
         if not vhost.has_leaving:
             return found
         kept = []
@@ -134,17 +153,26 @@ class BindingRoster:
         before = known[2] if known is not None else []
         bound = await _followed(before, present, vhost.name, pace)
         self._sorted[exchange.name] = (exchange, changes, bound)
+        known = None
+        self._freeing.add(before)
         return bound
 
-    async def _implicit_ones(self, vhost: VHost, queues: list[Any], pace: Pace) -> list[Bound]:
+    async def _implicit_ones(
+        self, vhost: VHost, queues: list[Any], version: object, pace: Pace
+    ) -> list[Bound]:
         """Those of the default exchange: each queue by its name."""
-        if self._implicit_of is not queues:
-            known = {bound.binding.destination: bound for bound in self._implicit}
-            made = []
-            for part in _parts(queues):
-                made += [known.get(queue.name) or _implicit(vhost, queue) for queue in part]
+        if self._implicit_version != version:
+            known: dict[str, Bound | None] = {}
+            for part in _parts(self._implicit):
+                known.update((bound.binding.destination, bound) for bound in part)
                 await pace()
-            self._implicit, self._implicit_of = made, queues
+            made: list[Bound] = []
+            for part in _parts(queues):
+                made += [known.pop(queue.name, None) or _implicit(vhost, queue) for queue in part]
+                await pace()
+            known.clear()
+            before, self._implicit, self._implicit_version = self._implicit, made, version
+            self._freeing.add(before)
         return self._implicit
 
 
@@ -164,9 +192,11 @@ class Kept:
         self,
         held: dict[object, tuple[object, list[Any] | None]],
         version: Callable[[], object],
+        freeing: Freeing,
     ) -> None:
         self._held = held
         self._version = version
+        self._freeing = freeing
 
     @property
     def version(self) -> object:
@@ -182,6 +212,8 @@ class Kept:
             return await make()
         made, found = self._held.pop(scope, (None, None))
         if made != version or found is None:
+            if found is not None:
+                self._freeing.add(found)
             found = await make()
             if self.version != version:
                 return found  # something came or went meanwhile
@@ -203,10 +235,15 @@ class Kept:
 
     def _keep(self, scope: object, version: object, found: list[Any] | None) -> None:
         for stale in [name for name, known in self._held.items() if known[0] != version]:
-            del self._held[stale]
+            self._forget(stale)
         self._held[scope] = (version, found)
         while len(self._held) > _KEPT:
-            del self._held[next(iter(self._held))]
+            self._forget(next(iter(self._held)))
+
+    def _forget(self, scope: object) -> None:
+        _, found = self._held.pop(scope)
+        if found is not None:
+            self._freeing.add(found)
 
 
 class Rosters:
@@ -214,18 +251,30 @@ class Rosters:
 
     def __init__(self, broker: Broker) -> None:
         self._topology = broker.topology
+        self._freeing = freeing = Freeing(broker.run_task)
         self._queues: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._exchanges: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._bindings: WeakKeyDictionary[Any, BindingRoster] = WeakKeyDictionary()
-        self.of_things = Kept({}, lambda: self.version)
+        self.of_things = Kept({}, lambda: self.version, freeing)
         clients = broker.clients
-        self.of_clients = Kept(clients.kept, lambda: (clients.version, self.version))
+        self.of_clients = Kept(clients.kept, lambda: (clients.version, self.version), freeing)
         self.whole_lists = asyncio.Semaphore(WHOLE_LISTS_AT_ONCE)
 
     @property
     def version(self) -> object:
         """Changes with every declaration and deletion."""
         return self._topology.version
+
+    async def forget(self, vhost: VHost, pace: Pace) -> None:
+        """The vhost is deleted: frees its lists."""
+        for rosters in (self._queues, self._exchanges):
+            roster = rosters.pop(vhost, None)
+            if roster is not None:
+                things, roster.things = roster.things, []
+                self._freeing.add(things)
+        bindings = self._bindings.pop(vhost, None)
+        if bindings is not None:
+            await bindings.end(pace)
 
     async def queues(self, vhosts: Iterable[Any], pace: Pace) -> list[Any]:
         """Queues by vhost and name. The list is not to be changed."""
@@ -254,14 +303,17 @@ class Rosters:
         """Bindings by vhost, source, destination and key; `source`: of that exchange only."""
         found: list[Bound] = []
         for vhost in sorted(vhosts, key=_name):
+            version = self.version
             queues = await self._of(vhost, self._queues, vhost.queues, pace)
             if source is None:
                 exchanges = await self._of(vhost, self._exchanges, vhost.exchanges, pace)
             else:
                 one = vhost.exchanges.get(full_name(vhost.exchanges, source))
                 exchanges = [] if one is None else [one]
-            roster = self._bindings.setdefault(vhost, BindingRoster())
-            found += await roster.bring_up(vhost, queues, exchanges, pace)
+            roster = self._bindings.get(vhost)
+            if roster is None:
+                roster = self._bindings[vhost] = BindingRoster(self._freeing)
+            found += await roster.bring_up(vhost, queues, exchanges, version, pace)
         return found
 
     async def _joined(
@@ -293,7 +345,7 @@ class Rosters:
     ) -> list[Any]:
         roster = kept.get(vhost)
         if roster is None:
-            roster = kept[vhost] = Roster()
+            roster = kept[vhost] = Roster(self._freeing)
         return await roster.bring_up(present, self.version, pace)
 
 

@@ -55,13 +55,12 @@ async def stream_read(request: Request[StreamRead]) -> Any:
     left = args.bytes_max
     messages: list[dict[str, Any]] = []
     for row in await browsed(queue, start, args.count, args.bytes_max):
-        message = shown_row(row, args.truncate)
-        left -= len(message["payload"])
+        left -= shown_bytes(row, args.truncate)
         if left < 0:
             if not messages:
-                raise too_large(queue, message["payload_bytes"], args.bytes_max)
+                raise too_large(queue, len(row[5]), args.bytes_max)
             break
-        messages.append(message)
+        messages.append(shown_row(row, args.truncate))
     return messages
 
 
@@ -83,13 +82,19 @@ async def browsed(queue: Any, start: Any, count: int, size: int) -> list[Any]:
         ) from None
 
 
+def shown_bytes(row: Any, truncate: int | None) -> int:
+    """How much of the body of a stream's message is shown."""
+    size = len(row[5])
+    return size if truncate is None or truncate < 0 else min(size, truncate)
+
+
 def shown_row(row: Any, truncate: int | None) -> dict[str, Any]:
     """A message of a stream as the API shows it."""
     offset, timestamp, exchange, routing_key, listed, body = row
     return {
         "offset": offset,
         "timestamp": timestamp,
-        "payload": body[: truncate if truncate is not None and truncate >= 0 else None],
+        "payload": body[: shown_bytes(row, truncate)],
         "payload_bytes": len(body),
         "properties": readable(listed),
         "exchange": text(exchange),
@@ -115,15 +120,15 @@ async def stream_search(request: Request[StreamSearch]) -> Any:
             answer.lacks(str(error))
             break
         # Retention may have taken it meanwhile.
-        shown = [shown_row(row, args.truncate) for row in rows if row[0] == message.offset]
-        left -= sum(len(each["payload"]) for each in shown)
+        found_rows = [row for row in rows if row[0] == message.offset]
+        left -= sum(shown_bytes(row, args.truncate) for row in found_rows)
         if left < 0:
             answer.lacks(
                 f"the messages found have over {args.bytes_max} bytes (get_bytes_max); "
                 "ask for fewer, or give truncate"
             )
             break
-        messages += shown
+        messages += [shown_row(row, args.truncate) for row in found_rows]
     return {
         "messages": messages,
         "complete": answer.is_complete,

@@ -27,6 +27,11 @@ cdef inline uint64_t sequence_of(const uint8_t* id) noexcept nogil:
     return load64(id + 8)
 
 
+cdef inline bint can_take(LargeBody large) noexcept:
+    """Whether its memory can become that of a record."""
+    return not large.stored and large.head >= BODY_HEAD
+
+
 cdef void free_block(BodyBlock* block) noexcept:
     if block.large != NULL:
         Py_DECREF(<object> block.large)
@@ -66,7 +71,7 @@ cdef class BodyBlocks:
         its memory if that holds nothing else."""
         cdef BodyBlock* block
         cdef size_t size = <size_t> BODY_HEAD + message.body_length
-        cdef bint is_taken = message.large != NULL and not (<LargeBody> message.large).stored
+        cdef bint is_taken = message.large != NULL and can_take(<LargeBody> message.large)
         cdef uint8_t* place
         cdef BodyHead* head
         cdef Body* body = <Body*> calloc(1, sizeof(Body))
@@ -168,7 +173,7 @@ cdef class BodyBlocks:
         Py_INCREF(large)
         large.stored = True
         block.large = <void*> large
-        block.data = large.memory
+        block.data = large.body() - BODY_HEAD
         block.capacity = <size_t> BODY_HEAD + large.length
         self.append_block(block)
         return block

@@ -10,7 +10,7 @@ import errno as _errno
 import fcntl
 import os
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport strdup
 
@@ -29,6 +29,7 @@ from broker.store.files.operation cimport (
 from broker.store.files.planted cimport planted
 from broker.store.files.punch cimport punch
 from broker.store.files.body_record cimport body_is_sound
+from broker.store.files.record cimport record_is_sound
 from broker.store.files.seal cimport seal_acks, seal_bodies, seal_records
 from broker.store.files.space cimport give_reserve, has_space, is_full
 from broker.store.files.space_ahead cimport forget_ahead, give_back, write_ahead
@@ -129,20 +130,35 @@ cdef void seal(Op* op) noexcept nogil:
         seal_bodies(op)
 
 
+cdef void write_op(Op* op) noexcept nogil:
+    """Seals and writes what the operation has."""
+    seal(op)
+    op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
+    if op.body != NULL and op.error == 0:
+        op.error = native_write_all(op.file.fd, op.body, op.body_length, op.offset + op.length)
+    if op.kind == OP_WRITE_RECORDS and op.error == 0:
+        write_ahead(op)
+
+
+cdef void read_op(Op* op) noexcept nogil:
+    """Reads, and checks a record."""
+    op.error = native_read_all(op.file.fd, op.data, op.length, op.offset, &op.done)
+    if op.is_body and op.error == 0:
+        op.is_sound = body_is_sound(op.data, op.done, op.length, op.incarnation)
+    elif op.is_record and op.error == 0:
+        op.is_sound = record_is_sound(
+            op.data, op.done, op.incarnation, op.segment, <uint32_t> op.offset)
+
+
 cdef void perform(Op* op, const char* path) noexcept nogil:
     if (op.kind == OP_WRITE_RECORDS or op.kind == OP_WRITE or op.kind == OP_WRITE_ACKS
             or op.kind == OP_WRITE_BODIES):
-        seal(op)
-        op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
-        if op.kind == OP_WRITE_RECORDS and op.error == 0:
-            write_ahead(op)
+        write_op(op)
     elif op.kind == OP_SYNC:
         if c_fdatasync(op.file.fd) != 0:
             op.error = native_errno()
     elif op.kind == OP_READ:
-        op.error = native_read_all(op.file.fd, op.data, op.length, op.offset, &op.done)
-        if op.is_body and op.error == 0:
-            op.is_sound = body_is_sound(op.data, op.done, op.length, op.incarnation)
+        read_op(op)
     elif op.kind == OP_OPEN:
         # Two threads may want the same file.
         pthread_mutex_lock(&opening)
@@ -198,6 +214,9 @@ cdef void tell(Op* op, const char* path) noexcept nogil:
         observed(op.kind, path, op.offset, op.length, op.error, NULL, 0)
     else:
         observed(op.kind, path, op.offset, op.length, op.error, op.data, op.length)
+        if op.body != NULL:
+            observed(op.kind, path, op.offset + op.length, op.body_length, op.error, op.body,
+                     op.body_length)
 
 
 cdef void run_op(Op* op) noexcept nogil:

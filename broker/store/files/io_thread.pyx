@@ -234,7 +234,8 @@ cdef class IoThread:
             # Acks or definitions may have taken the reserve while no record waited: records leave
             # it to them all the same.
             if op.file.short_of_space or (
-                    (self.full or is_short()) and not has_space(op.file.fd, op.length)):
+                    (self.full or is_short())
+                    and not has_space(op.file.fd, op.length + op.body_length)):
                 op.error = ENOSPC
             else:
                 run_op(op)

@@ -56,7 +56,10 @@ cdef struct Op:
     uint32_t segment
     bint owns_data
     bint can_wait            # its data is kept, and confirms wait, while the disk is full
+    const uint8_t* body      # OP_WRITE_RECORDS of one record: its large body, which follows `data`
+    size_t body_length
     bint is_body             # OP_READ of a shared body's record, which is checked: `is_sound`
+    bint is_record           # the same of a whole record of a segment
     bint is_sound
     uint64_t extend_by       # OP_WRITE_RECORDS: zeros that the file may get at a time, and
     uint64_t extend_to       # up to where

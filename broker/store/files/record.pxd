@@ -79,6 +79,14 @@ cdef inline void record_put(uint8_t* place, const Message* message) noexcept nog
 cdef inline void record_put_behind(uint8_t* place, const Message* message, const uint8_t* first,
                                    uint32_t first_length) noexcept nogil:
     """As `record_put`, with bytes in front of the properties."""
+    short_copy(record_put_front(place, message, first, first_length),
+               message.reference if message.flags & BODY_IS_REFERENCE else message.body,
+               embedded_bytes(message))
+
+
+cdef inline uint8_t* record_put_front(uint8_t* place, const Message* message, const uint8_t* first,
+                                      uint32_t first_length) noexcept nogil:
+    """The same without the body. Returns where that begins."""
     cdef RecordHead* head = <RecordHead*> place
     cdef uint8_t* p = place + RECORD_FIXED
     head.length = record_bytes(message) + first_length - 4
@@ -100,9 +108,7 @@ cdef inline void record_put_behind(uint8_t* place, const Message* message, const
         short_copy(p, first, first_length)
         p += first_length
     short_copy(p, message.properties, message.properties_length)
-    p += message.properties_length
-    short_copy(p, message.reference if message.flags & BODY_IS_REFERENCE else message.body,
-               head.body_length)
+    return p + message.properties_length
 
 
 cdef inline void record_view(const uint8_t* place, Message* message) noexcept nogil:
@@ -154,6 +160,13 @@ cdef inline uint32_t record_check(const uint8_t* place, uint64_t incarnation, ui
                                   uint32_t position) noexcept nogil:
     return crc32c_of(place_seed(incarnation, segment, position), place + 8,
                      (<const RecordHead*> place).length - 4)
+
+
+cdef inline bint record_is_sound(const uint8_t* record, size_t got, uint64_t incarnation,
+                                 uint32_t segment, uint32_t position) noexcept nogil:
+    """Whether `got` bytes begin with a whole record that belongs at this place."""
+    return record_fits(record, got) and (<const RecordHead*> record).check == record_check(
+        record, incarnation, segment, position)
 
 
 cdef inline uint32_t ack_check(const AckEntry* entry, uint64_t incarnation,

@@ -18,6 +18,13 @@ cdef inline void seal_records(Op* op) noexcept nogil:
     segment[1] = <uint32_t> (op.incarnation >> 32)
     segment[2] = op.segment
     seed = crc32c_of(0, <const uint8_t*> segment, 12)
+    if op.body != NULL:
+        position = <uint32_t> op.offset
+        head = <RecordHead*> op.data
+        head.check = crc32c_of(
+            crc32c_of(crc32c_of(seed, <const uint8_t*> &position, 4), op.data + 8, op.length - 8),
+            op.body, op.body_length)
+        return
     while at < op.length:
         head = <RecordHead*> (op.data + at)
         position = <uint32_t> (op.offset + at)

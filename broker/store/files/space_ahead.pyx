@@ -65,11 +65,11 @@ cdef bint is_frequent(File* file) noexcept nogil:
 cdef void write_ahead(Op* op) noexcept nogil:
     """Records were written: notes where they end, and puts zeros behind them if that pays."""
     cdef File* file = op.file
-    cdef uint64_t length
+    cdef uint64_t length = op.offset + op.length + op.body_length
     cdef int error
-    if op.offset + op.length > file.written:
-        file.written = op.offset + op.length
-    if not op.extend_by or op.length > SMALL or file.written >= op.extend_to:
+    if length > file.written:
+        file.written = length
+    if not op.extend_by or op.length > SMALL or op.body != NULL or file.written >= op.extend_to:
         file.small_rounds = 0
         return
     if not is_frequent(file) or file.written <= file.ahead:

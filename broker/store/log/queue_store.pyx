@@ -32,8 +32,8 @@ from broker.store.log.read_buffer cimport NOT_READ, ReadBuffer, UNSOUND
 from broker.store.log.requeued cimport Requeued
 from broker.store.log.sealed cimport Sealed, punch_when
 from broker.store.log.segments cimport (
-    Block, FROZEN, MIXED, QueueDirectory, Segment, Segments, WRITING, WRITTEN, push_entry,
-    push_settled,
+    Block, FROZEN, MIXED, QueueDirectory, Segment, Segments, WRITING, WRITTEN, block_view,
+    push_entry, push_settled,
 )
 from broker.store.log.shared_refs cimport SharedRefs, place_key
 
@@ -91,9 +91,12 @@ cdef class QueueStore(MessageStore):
             self.roll()
             segment = segments.active
             tail = segments.tail
-        if tail == NULL or tail.length + length > tail.capacity or tail.length >= TAIL_FULL:
-            tail = segments.room_for(length)
-        record_put(tail.data + tail.length, message)
+        if message.large != NULL and not message.flags & BODY_IS_REFERENCE:
+            tail = segments.new_large(message, NULL, 0)
+        else:
+            if tail == NULL or tail.length + length > tail.capacity or tail.length >= TAIL_FULL:
+                tail = segments.room_for(length)
+            record_put(tail.data + tail.length, message)
         if tail.overhead != length - message.body_length:
             tail.overhead = length - message.body_length if tail.count == 0 else MIXED
         tail.body_bytes += message.body_length
@@ -106,7 +109,8 @@ cdef class QueueStore(MessageStore):
         self.ready_bytes += message.body_length
         self.total += 1
         self.total_bytes += message.body_length
-        self.persister.tail_bytes += length
+        if tail.large == NULL:
+            self.persister.tail_bytes += length
         if message.flags & BODY_IS_REFERENCE:
             tail.overhead = MIXED
             tail.referring += 1
@@ -242,7 +246,7 @@ cdef class QueueStore(MessageStore):
                 or position < segment.recovered_watermark):
             return 0
         block = segments.block_of(segment, position)
-        if block == NULL:
+        if block == NULL or block.large != NULL:
             return 0
         record = block.data + (position - block.start)
         end = block.start + <uint32_t> block.length
@@ -272,7 +276,7 @@ cdef class QueueStore(MessageStore):
         cdef size_t have
         cdef int found
         if block != NULL:
-            record = block.data + (place.position - block.start)
+            block_view(block, block.data + (place.position - block.start), message)
         else:
             found = self.reading().find(segment, place.position, self, &record, &have)
             if found == NOT_READ:
@@ -282,7 +286,7 @@ cdef class QueueStore(MessageStore):
                     have = <size_t> (<RecordHead*> record).length + 4
                 self.damaged().keep(segment.number, place.position, record, have, have)
                 return EMPTY
-        record_view(record, message)
+            self.buffer.view(record, message)
         return FOUND
 
     # -- levels: this store is the only one --------------------------------------------------------
@@ -374,6 +378,7 @@ cdef class QueueStore(MessageStore):
                                 else segment.watermark_safe):
                     return self.want_watermark(segment)
             record = block.data + (position - block.start)
+            block_view(block, record, message)
         else:
             if self.durable and position >= segment.watermark_safe:
                 return self.want_watermark(segment)
@@ -383,8 +388,8 @@ cdef class QueueStore(MessageStore):
                 return WAIT
             if found == NOT_READ:
                 return WAIT
+            self.buffer.view(record, message)
         head = <RecordHead*> record
-        record_view(record, message)
         place.segment = segment.number
         place.position = position
         place.length = head.length + 4

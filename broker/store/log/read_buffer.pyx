@@ -4,13 +4,16 @@
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
+from broker.kernel.message cimport Message
 from broker.store.commit.contracts cimport Dirty
 from broker.store.files.disk cimport read_now
 from broker.store.files.operation cimport OP_READ, Op
 from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.files.planted cimport planted
 from broker.store.files.record cimport RECORD_FIXED, RecordHead, record_check, record_fits
+from broker.store.log.large_record cimport LargeRecord, large_front, large_view
 from broker.store.log.segments cimport Segment, Segments
 
 cdef enum:
@@ -33,7 +36,7 @@ cdef class ReadBuffer:
         fails its check. NOT_READ: a thread fetches it."""
         cdef size_t offset
         cdef size_t wanted = READ_AHEAD
-        cdef uint32_t end
+        cdef uint32_t end, front
         cdef RecordHead* head
         if self.busy:
             return NOT_READ
@@ -43,7 +46,12 @@ cdef class ReadBuffer:
             record[0] = self.data + offset
             head = <RecordHead*> record[0]
             end = self.segments.written_end(segment, position)
-            if have[0] < RECORD_FIXED and not self.short and position + have[0] < end:
+            front = large_front(record[0], have[0], end - position)
+            if front and have[0] >= front:
+                return self.find_large(segment, position, owner, record, have, front)
+            if front and not self.short:
+                wanted = max(front, <size_t> READ_AHEAD)
+            elif have[0] < RECORD_FIXED and not self.short and position + have[0] < end:
                 pass
             elif (have[0] >= RECORD_FIXED and <size_t> head.length + 4 > have[0] and not self.short
                     and position + <uint64_t> head.length + 4 <= end):
@@ -53,11 +61,35 @@ cdef class ReadBuffer:
             elif record_fits(record[0], have[0]) and (head.check == record_check(
                     record[0], self.segments.folder.incarnation, segment.number, position)
                     or planted(b"no check")):
+                self.large = None
                 return READ
             else:
                 return UNSOUND
         self.fetch(segment, position, wanted, owner)
         return self.find(segment, position, owner, record, have)
+
+    cdef int find_large(self, Segment* segment, uint32_t position, Dirty owner, uint8_t** record,
+                        size_t* have, uint32_t front) except -1:
+        """As `find`, for a record with a large body, whose front is in the buffer."""
+        cdef RecordHead* head = <RecordHead*> record[0]
+        if self.large is None:
+            self.large = LargeRecord()
+        if not self.large.is_at(segment.number, position):
+            self.busy = True
+            self.large.read(self.segments.persister, segment.messages,
+                            self.segments.folder.incarnation, segment.number, position, head, owner)
+            return NOT_READ
+        if not self.large.is_sound:
+            record[0] = self.large.whole.memory
+            have[0] = self.large.whole.head + self.large.whole.length
+            return UNSOUND
+        # What was checked is what is shown.
+        memcpy(record[0], self.large.whole.memory, front)
+        return READ
+
+    cdef void view(self, const uint8_t* record, Message* message) noexcept:
+        """Points `message` into the record that `find` has returned."""
+        large_view(self.large, record, message)
 
     cdef int fetch(self, Segment* segment, uint32_t position, size_t wanted,
                    Dirty owner) except -1:
@@ -100,6 +132,8 @@ cdef class ReadBuffer:
         """The thread is done. Returns its error."""
         cdef Op* op = &round.stages[STAGE_WRITE].ops[0]
         self.busy = False
+        if op.is_record:
+            return self.large.done(round)
         self.length = op.done
         self.short = op.done < op.length
         if round.error:
@@ -115,6 +149,8 @@ cdef class ReadBuffer:
         """What was read is not used any more."""
         self.segment = NULL
         self.length = 0
+        if not self.busy:
+            self.large = None
 
     cdef void rest(self) noexcept:
         """Reading does not continue here for now: gives the memory back."""

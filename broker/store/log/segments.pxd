@@ -1,12 +1,13 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from broker.kernel.message cimport Place
+from broker.kernel.large_body cimport LargeBody
+from broker.kernel.message cimport Message, Place
 from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
 from broker.store.files.operation cimport File
 from broker.store.files.io_thread cimport Round
-from broker.store.files.record cimport AckEntry
+from broker.store.files.record cimport AckEntry, record_view
 from broker.store.files.spans cimport Span
 
 
@@ -57,11 +58,13 @@ cdef struct Segment:
     Segment* next
 
 
-# A run of records in memory. One block is FILLING: the tail.
+# A run of records in memory, or one with a large body, of which `data` has all that comes before
+# the body. One block is FILLING: the tail.
 cdef struct Block:
     uint8_t* data
     size_t capacity
-    size_t length
+    size_t length                # of all records
+    void* large                  # the LargeBody, or NULL
     Segment* segment
     uint32_t start               # position of data[0]
     uint32_t count
@@ -75,6 +78,14 @@ cdef struct Block:
     uint32_t pending_count
     uint32_t pending_capacity
     Block* next
+
+
+cdef inline void block_view(const Block* block, const uint8_t* record, Message* message) noexcept:
+    """Points `message` into one of the block's records."""
+    record_view(record, message)
+    if block.large != NULL:
+        message.large = block.large
+        message.body = (<LargeBody> block.large).body()
 
 
 cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uint32_t position,
@@ -125,6 +136,9 @@ cdef class Segments:
     cdef int roll(self) except -1
     cdef int append(self, Segment* segment) except -1
     cdef Block* new_tail(self, uint32_t length) except NULL
+    cdef Block* new_large(self, const Message* message, const uint8_t* first,
+                          uint32_t first_length) except NULL
+    cdef void add_block(self, Block* block) noexcept
     cdef Block* room_for(self, uint32_t length) except NULL
     cdef void free_block(self, Block* block) noexcept
     cdef void free_written(self) noexcept

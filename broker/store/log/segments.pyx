@@ -15,11 +15,13 @@ Layouts: docs/formats/queue-segment.md. All writing goes through the persister.
 import os
 
 cimport cython
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport strdup
 
-from broker.kernel.message cimport Place
+from broker.kernel.large_body cimport LargeBody
+from broker.kernel.message cimport Message, Place
 from broker.store.commit.background cimport unlink_all
 from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
@@ -33,7 +35,7 @@ from broker.store.files.io_thread cimport (
 )
 from broker.store.files.record cimport (
     ACK_BYTES, ACK_VALUE_MASK, ACK_WATERMARK, ACKS_MAGIC, AckEntry, FORMAT_VERSION, HEADER_BYTES,
-    SEGMENT_MAGIC,
+    SEGMENT_MAGIC, record_bytes, record_put_front,
 )
 
 cdef enum:
@@ -60,6 +62,8 @@ cdef void segment_free(Segment* segment) noexcept:
 
 cdef void block_free(Block* block) noexcept:
     tail_free(block.data, block.capacity)
+    if block.large != NULL:
+        Py_DECREF(<object> block.large)
     free(block.pending)
     free(block)
 
@@ -234,15 +238,46 @@ cdef class Segments:
         if tail.data == NULL:
             free(tail)
             raise MemoryError("no memory for a queue's tail")
-        tail.segment = self.active
-        tail.start = self.active.length
-        if self.last_block == NULL:
-            self.first_block = tail
-        else:
-            self.last_block.next = tail
-        self.last_block = tail
+        self.add_block(tail)
         self.tail = tail
         return tail
+
+    cdef void add_block(self, Block* block) noexcept:
+        """A block behind all others."""
+        block.segment = self.active
+        block.start = self.active.length
+        if self.last_block == NULL:
+            self.first_block = block
+        else:
+            self.last_block.next = block
+        self.last_block = block
+
+    cdef Block* new_large(self, const Message* message, const uint8_t* first,
+                          uint32_t first_length) except NULL:
+        """A block with the record of a message whose body is large: it has the body's memory. With
+        bytes in front of the properties, as in `record_put_behind`."""
+        cdef Block* block = <Block*> calloc(1, sizeof(Block))
+        cdef uint32_t front = record_bytes(message) + first_length - message.body_length
+        if block == NULL:
+            raise MemoryError("no memory for a large message")
+        block.data = tail_new(front, &block.capacity)
+        if block.data == NULL:
+            free(block)
+            raise MemoryError("no memory for a large message")
+        if self.tail != NULL:
+            if self.tail.length:
+                self.tail.state = FROZEN
+                self.tail = NULL
+            else:
+                self.free_block(self.tail)
+        record_put_front(block.data, message, first, first_length)
+        block.large = message.large
+        Py_INCREF(<object> block.large)
+        block.state = FROZEN
+        self.add_block(block)
+        self.persister.large_bytes += front + message.body_length
+        self.persister.press()
+        return block
 
     cdef Block* room_for(self, uint32_t length) except NULL:
         """The tail, with room for `length` bytes more; a full one is written by the next round."""
@@ -276,7 +311,10 @@ cdef class Segments:
             self.last_block = before
         if self.tail == block:
             self.tail = NULL
-        self.persister.tail_bytes -= block.length
+        if block.large != NULL:
+            self.persister.large_bytes -= block.length
+        else:
+            self.persister.tail_bytes -= block.length
         block_free(block)
 
     cdef void free_written(self) noexcept:
@@ -638,6 +676,10 @@ cdef class Segments:
                 op.data = block.data
                 op.length = block.length
                 op.offset = block.start
+                if block.large != NULL:
+                    op.body = (<LargeBody> block.large).body()
+                    op.body_length = (<LargeBody> block.large).length
+                    op.length -= op.body_length
                 op.incarnation = self.folder.incarnation
                 op.segment = segment.number
                 block.state = WRITING
@@ -649,7 +691,7 @@ cdef class Segments:
                 segment.flags |= block.flags
                 if self.durable:
                     self.persister.note_written(segment.messages, False)
-                self.persister.bytes_written += op.length
+                self.persister.bytes_written += block.length
                 self.persister.segment_writes += 1
             block = block.next
         return 0

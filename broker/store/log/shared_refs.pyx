@@ -121,9 +121,11 @@ cdef class SharedRefs:
                         if block.start > from_:
                             pieces.append((segment.number, from_, block.start, None, skips))
                             from_ = block.start
-                        pieces.append((
-                            segment.number, from_, block.start + block.length,
-                            block.data[from_ - block.start:block.length], skips))
+                        # The record of a large body has it with itself and refers to none.
+                        if block.large == NULL:
+                            pieces.append((
+                                segment.number, from_, block.start + block.length,
+                                block.data[from_ - block.start:block.length], skips))
                         from_ = block.start + <uint32_t> block.length
                     block = block.next
                 if from_ < segment.length:

@@ -5,6 +5,7 @@ from broker.kernel.message cimport Message
 from broker.store.commit.contracts cimport Dirty
 from broker.store.files.operation cimport File
 from broker.store.files.shared_headers cimport Front, Known
+from broker.store.log.large_record cimport LargeRecord
 from broker.store.streams.store cimport StreamStore
 from broker.store.streams.summary cimport Summary
 
@@ -32,6 +33,7 @@ cdef class StreamCursor(Dirty):
     cdef uint32_t before             # how many bytes in front of the position are read, too
     cdef Known known                 # the headers in `data` that records shared last
     cdef Buffer joined               # the properties of a message that shares
+    cdef LargeRecord large           # one that has a large body; None until there is one
     cdef bint reading
     cdef bint short                  # the file ended before what was asked for
     cdef public bint passing         # `passes` is asked for sealed segments
@@ -50,10 +52,12 @@ cdef class StreamCursor(Dirty):
     cdef bint next_segment(self) except -1
     cdef bint complete(self, Message* message, const Front* front) except -1
     cdef uint8_t* record(self, uint32_t limit) except? NULL
+    cdef uint8_t* large_record(self, uint8_t* record, uint32_t front) except? NULL
     cdef int pass_over(self) except -1
     cdef int read_begins(self) except -1
     cdef int read_ends(self, bint wakes) except -1
     cdef int fetch(self, size_t wanted) except -1
-    cdef int fetch_cold(self, uint32_t begin, size_t wanted) except -1
+    cdef File* file_with(self, uint32_t begin, size_t wanted) except? NULL
+    cdef File* cold_file(self, uint32_t begin, size_t wanted) except? NULL
     cdef int read_from(self, File* file, uint32_t begin, size_t wanted) except -1
     cdef void rest(self) noexcept

@@ -12,6 +12,7 @@ import os
 
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
 from broker.kernel.buffer cimport Buffer
 from broker.kernel.message cimport Message
@@ -20,10 +21,11 @@ from broker.store.files.disk cimport read_now
 from broker.store.files.operation cimport File, OP_READ, Op
 from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.files.record cimport (
-    HEADER_BYTES, RECORD_FIXED, RecordHead, SHARED_WITHIN, record_check, record_fits, record_view,
+    HEADER_BYTES, RECORD_FIXED, RecordHead, SHARED_WITHIN, record_fits, record_is_sound,
 )
 from broker.store.files.shared_headers cimport Front, join, shared_fields, take_front
 from broker.store.files.sound_search import set_aside
+from broker.store.log.large_record cimport LargeRecord, large_front, large_view
 from broker.store.log.segments cimport Segment
 from broker.store.streams.cold cimport ColdFile
 from broker.store.streams.store cimport StreamStore
@@ -113,7 +115,7 @@ cdef class StreamCursor(Dirty):
             record = self.record(limit)
             if record == NULL:
                 continue
-            record_view(record, message)
+            large_view(self.large, record, message)
             self.record_length = (<RecordHead*> record).length + 4
             if (not take_front(message, &front) or front.offset < self.offset
                     or message.timestamp < self.from_time):
@@ -210,16 +212,23 @@ cdef class StreamCursor(Dirty):
         fetched."""
         cdef size_t have = 0
         cdef size_t wanted = READ_AHEAD
+        cdef uint32_t front
         cdef uint8_t* record
         cdef RecordHead* head
         if self.length and self.data_position <= self.position < self.data_position + self.length:
             have = self.data_position + self.length - self.position
             record = self.data + (self.position - self.data_position)
             head = <RecordHead*> record
-            if record_fits(record, have) and head.check == record_check(
-                    record, self.store.incarnation, self.segment.number, self.position):
+            front = large_front(record, have, limit - self.position)
+            if front and have >= front:
+                return self.large_record(record, front)
+            if front and not self.short:
+                wanted = max(front, wanted)
+            elif record_is_sound(
+                    record, have, self.store.incarnation, self.segment.number, self.position):
+                self.large = None
                 return record
-            if not self.short and self.position + have < limit and (
+            elif not self.short and self.position + have < limit and (
                     have < RECORD_FIXED or (
                         <size_t> head.length + 4 > have
                         and self.position + <uint64_t> head.length + 4 <= limit)):
@@ -232,6 +241,28 @@ cdef class StreamCursor(Dirty):
         if wanted > limit - self.position:
             wanted = limit - self.position
         self.fetch(wanted)
+        return NULL
+
+    cdef uint8_t* large_record(self, uint8_t* record, uint32_t front) except? NULL:
+        """As `record`, for one with a large body, whose front is in the buffer."""
+        cdef StreamStore store = self.store
+        cdef RecordHead* head = <RecordHead*> record
+        cdef File* file
+        if self.large is None:
+            self.large = LargeRecord()
+        if self.large.is_at(self.segment.number, self.position):
+            if self.large.is_sound:
+                # What was checked is what is shown.
+                memcpy(record, self.large.whole.memory, front)
+                return record
+            self.large = None
+            self.pass_over()
+            return NULL
+        file = self.file_with(self.position, head.length + 4)
+        if file != NULL:
+            self.read_begins()
+            self.large.read(store.persister, file, store.incarnation, self.segment.number,
+                            self.position, head, self)
         return NULL
 
     cdef int pass_over(self) except -1:
@@ -288,19 +319,26 @@ cdef class StreamCursor(Dirty):
     cdef int fetch(self, size_t wanted) except -1:
         """Fills the buffer from the position on: at once if the page cache has it, else by the
         reader thread."""
-        cdef Segment* segment
         cdef uint32_t begin = self.position - min(self.before, self.position - HEADER_BYTES)
+        cdef File* file
         wanted += self.position - begin
+        file = self.file_with(begin, wanted)
+        return self.read_from(file, begin, wanted) if file != NULL else 0
+
+    cdef File* file_with(self, uint32_t begin, size_t wanted) except? NULL:
+        """The file of the segment, which has these bytes. NULL: look again; it may have to be
+        fetched."""
+        cdef Segment* segment
         if self.segment.cold:
-            return self.fetch_cold(begin, wanted)
+            return self.cold_file(begin, wanted)
         segment = self.store.segments.find(self.segment.number)
         if segment == NULL or segment.messages == NULL:
             self.segment = None
-            return 0
-        return self.read_from(segment.messages, begin, wanted)
+            return NULL
+        return segment.messages
 
-    cdef int fetch_cold(self, uint32_t begin, size_t wanted) except -1:
-        """As `fetch`, of a segment whose file is not on this disk: from its local copy, once that
+    cdef File* cold_file(self, uint32_t begin, size_t wanted) except? NULL:
+        """As `file_with`, of a segment whose file is not on this disk: its local copy, once that
         has these bytes."""
         cdef ColdFile copy
         cdef StreamStore store = self.store
@@ -309,14 +347,14 @@ cdef class StreamCursor(Dirty):
             store.persister.failed_reads.add(
                 f"messages in {store.directory}",
                 "they are in an object store, and tiers are not there", self.cold_again)
-            return 0
+            return NULL
         copy = store.tier.cached(self, self.segment, begin, wanted)
         self.cold_run += 1
         if copy is not None and copy.file != NULL:
-            return self.read_from(copy.file, begin, wanted)
+            return copy.file
         self.read_begins()
         store.tier.fetch(self, self.segment, begin, wanted)
-        return 0
+        return NULL
 
     def cold_again(self) -> None:
         """After a pause."""
@@ -366,9 +404,13 @@ cdef class StreamCursor(Dirty):
     cdef int read_done(self, Round* round) except -1:
         cdef Op* op = &round.stages[STAGE_WRITE].ops[0]
         # Nothing of the position itself was read.
-        cdef bint is_empty = self.data_position + <uint64_t> op.done <= self.position
-        self.length = op.done
-        self.short = op.done < op.length
+        cdef bint is_empty = (not op.is_record
+                              and self.data_position + <uint64_t> op.done <= self.position)
+        if op.is_record:
+            self.large.done(round)
+        else:
+            self.length = op.done
+            self.short = op.done < op.length
         if round.error:
             # A disk that does not answer proves nothing about the records: the reader waits here.
             self.length = 0
@@ -389,4 +431,5 @@ cdef class StreamCursor(Dirty):
             free(self.data)
             self.data = NULL
             self.known.fields = NULL
+            self.large = None
             self.capacity = self.length = 0

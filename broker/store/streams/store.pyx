@@ -95,8 +95,7 @@ cdef class StreamStore(Dirty):
         with what others share, or they are left out and `refer` has agreed."""
         cdef Message record = message[0]
         cdef uint8_t front[OFFSET_BYTES + SHARING_BYTES]
-        cdef uint32_t front_length = OFFSET_BYTES
-        cdef uint32_t length
+        cdef uint32_t length, front_length = OFFSET_BYTES
         cdef Segments segments = self.segments
         cdef Segment* segment = segments.active
         cdef Block* tail
@@ -113,18 +112,22 @@ cdef class StreamStore(Dirty):
             store16(front + OFFSET_BYTES + 2, shared.length)
             front_length = OFFSET_BYTES + SHARING_BYTES
         length = record_bytes(&record) + front_length
-        if segment == NULL or (segment.count > 0
-                               and segment.length + <uint64_t> length > full):
+        if segment == NULL or (segment.count > 0 and segment.length + <uint64_t> length > full):
             self.roll()
             segment = segments.active
         tail = segments.tail
-        if tail == NULL or tail.length + length > tail.capacity or tail.length >= TAIL_FULL:
+        if message.large == NULL and (
+                tail == NULL or tail.length + length > tail.capacity or tail.length >= TAIL_FULL):
             tail = segments.room_for(length)
         if shared != NULL and not shared.back:
             shared.store = self.incarnation
             shared.segment = segment.number
             shared.position = <uint32_t> segment.length
-        record_put_behind(tail.data + tail.length, &record, front, front_length)
+        if message.large != NULL:
+            tail = segments.new_large(&record, front, front_length)
+        else:
+            record_put_behind(tail.data + tail.length, &record, front, front_length)
+            self.persister.tail_bytes += length
         tail.length += length
         tail.count += 1
         if record.flags & MARK:
@@ -141,7 +144,6 @@ cdef class StreamStore(Dirty):
             self.total_bytes += record.body_length
         segment.length += length
         segment.count += 1
-        self.persister.tail_bytes += length
         if not self.dirty:
             self.persister.add(self)
         return 0
@@ -362,6 +364,7 @@ cdef class StreamStore(Dirty):
         mark.exchange = mark.routing_key = mark.body = &no_properties[0]
         mark.exchange_length = mark.routing_key_length = 0
         mark.body_length = 0
+        mark.large = NULL
         mark.properties = &no_properties[0]
         mark.properties_length = 2
         mark.flags = MARK

@@ -237,6 +237,40 @@ def large_messages(attacker: Attacker) -> str:
     return f"{sent} messages of {size:,} bytes to ten queues"
 
 
+def large_records(attacker: Attacker) -> str:
+    """Messages of the largest size into a stream, which is read, and through an exchange that
+    delays."""
+    client = attacker.amqp()
+    arguments = {"x-queue-type": "stream", "x-max-length-bytes": 1 << 30}
+    client.call(1, "queue.declare", queue="s", durable=True, arguments=arguments)
+    client.call(1, "queue.declare", queue="late", exclusive=True)
+    client.call(
+        1,
+        "exchange.declare",
+        exchange="later",
+        type="x-delayed-message",
+        arguments={"x-delayed-type": "fanout"},
+    )
+    client.call(1, "queue.bind", queue="late", exchange="later")
+    client.call(2, "channel.open")
+    client.call(2, "basic.qos", prefetch_count=1)
+    client.call(2, "basic.consume", queue="late", no_ack=True)
+    client.call(2, "basic.consume", queue="s", arguments={"x-stream-offset": "next"})
+    body = bytes(attacker.count(attacker.limit("max_message_size")))
+    sent = 0
+    for _ in attacker.rounds():
+        client.publish(1, "", "s", body, delivery_mode=2)
+        client.publish(1, "later", "", body, delivery_mode=2, headers={"x-delay": 10})
+        for message in client.expect_messages(2, 2):
+            if message.exchange == "":
+                client.send_method(2, "basic.ack", delivery_tag=message.tag)
+        sent += 2
+    client.call(2, "channel.close", reply_code=200, reply_text="")
+    client.call(1, "queue.delete", queue="s")
+    client.call(1, "exchange.delete", exchange="later")
+    return f"{sent} messages of {len(body):,} bytes"
+
+
 def large_answers(attacker: Attacker) -> str:
     """Bodies over HTTP: the largest that are answered and published, each letter of them an escape,
     by four at a time; and one of the largest size, which is refused."""

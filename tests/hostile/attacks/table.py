@@ -94,6 +94,7 @@ ATTACKS = [
     Attack("one turn", single_turns.carbon_copies, broker=192),  # 30,000 queues, and tail_memory
     Attack("one turn", single_turns.large_commit, broker=256),
     Attack("one turn", single_turns.large_messages, broker=512),
+    Attack("one turn", single_turns.large_records, broker=640),
     Attack("one turn", single_turns.large_answers, broker=512, web=128),
     Attack("one turn", single_turns.largest_tables),
 ]
