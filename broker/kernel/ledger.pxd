@@ -25,6 +25,9 @@ cdef class Ledger:
 
     cdef Unacked* add(self) except NULL
     cdef int make_room(self, size_t more) except -1
+    cdef int double(self) except -1
+    cdef void copy(self, size_t to, size_t at, size_t count) noexcept
+    cdef int pack(self) except -1
     cdef int move(self, size_t capacity, bint packed) except -1
     cdef int skip_tags(self, uint64_t count) except -1
     cdef uint64_t tag_at(self, uint64_t at) noexcept

@@ -7,8 +7,9 @@ that what is old costs no room for what came after it. From then on, or from a d
 that wants no ack, each entry has its tag beside it, until tags rise by one again.
 """
 
-from libc.stdlib cimport free, malloc
 from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
 
 cdef enum:
     CAPACITY_LEAST = 16
@@ -56,14 +57,73 @@ cdef class Ledger:
         """The ring is full: takes settled entries out if they are half of it, or doubles it."""
         cdef size_t capacity = CAPACITY_LEAST
         if self.count * 2 > self.capacity:
-            capacity = self.capacity * 2
-            while capacity < self.end - self.first + more:
-                capacity *= 2
-            return self.move(capacity, self.is_dense)
+            while self.capacity < self.end - self.first + more:
+                self.double()
+            return 0
         while capacity < self.count * 2 or capacity < self.count + more:
             capacity *= 2
+        if capacity > CAPACITY_KEPT and capacity * 4 > self.capacity:
+            return self.pack()
         # An empty ring is as dense as ever.
         return self.move(capacity, self.count == 0)
+
+    cdef int double(self) except -1:
+        """Doubles the ring where it is: a large one is mapped to other addresses by the C library,
+        where to copy half a million entries to fresh memory takes 12 ms. Raises MemoryError and
+        changes nothing."""
+        cdef size_t old = self.capacity
+        cdef size_t start = self.first & self.mask
+        cdef size_t in_front = min(<size_t> (self.end - self.first), old - start)
+        cdef size_t wrapped = self.end - self.first - in_front
+        cdef bint moves_wrapped = wrapped <= in_front
+        cdef void* grown = realloc(self.entries, 2 * old * sizeof(Unacked))
+        if grown == NULL:
+            raise MemoryError("no memory for a channel's unacked deliveries")
+        self.entries = <Unacked*> grown
+        if self.tags != NULL:
+            grown = realloc(self.tags, 2 * old * sizeof(uint64_t))
+            if grown == NULL:
+                raise MemoryError("no memory for a channel's unacked deliveries")
+            self.tags = <uint64_t*> grown
+        # The shorter part moves to the new half. Positions say which one lies there.
+        if ((self.first & old) == 0) != moves_wrapped:
+            self.first += old
+            self.end += old
+        if moves_wrapped:
+            self.copy(old, 0, wrapped)
+        else:
+            self.copy(old + start, start, in_front)
+        self.capacity = 2 * old
+        self.mask = self.capacity - 1
+        self.moves += 1
+        return 0
+
+    cdef void copy(self, size_t to, size_t at, size_t count) noexcept:
+        """Copies entries, by their places in the ring."""
+        memcpy(self.entries + to, self.entries + at, count * sizeof(Unacked))
+        if self.tags != NULL:
+            memcpy(self.tags + to, self.tags + at, count * sizeof(uint64_t))
+
+    cdef int pack(self) except -1:
+        """Takes settled entries out of the ring, which keeps its memory. Raises MemoryError and
+        changes nothing."""
+        cdef uint64_t* tags = self.tags
+        cdef uint64_t to = self.first
+        cdef uint64_t at
+        if tags == NULL:
+            tags = <uint64_t*> malloc(self.capacity * sizeof(uint64_t))
+            if tags == NULL:
+                raise MemoryError("no memory for a channel's unacked deliveries")
+        for at in range(self.first, self.end):
+            if self.entries[at & self.mask].consumer != NULL:
+                tags[to & self.mask] = self.tag_at(at)
+                self.entries[to & self.mask] = self.entries[at & self.mask]
+                to += 1
+        self.tags = tags
+        self.end = to
+        self.is_dense = False
+        self.moves += 1
+        return 0
 
     cdef int move(self, size_t capacity, bint is_dense) except -1:
         """Moves the entries to another ring: all of them, as their tags rise by one, or those that

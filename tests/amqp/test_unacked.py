@@ -1,5 +1,6 @@
 """What a channel knows of its unacknowledged deliveries, and what it costs to settle them."""
 
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -92,6 +93,36 @@ def test_room_is_given_back_when_what_filled_it_is_settled(wired: Wired) -> None
     assert channel.deliveries.ledger.capacity == wide
     wired.send("basic.nack", delivery_tag=0, multiple=True, requeue=True)
     assert channel.deliveries.ledger.capacity == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_wide_ring_keeps_what_is_open(wired: Wired, seed: int) -> None:
+    """It grows where it is, wherever its oldest entry lies, and takes out what is settled."""
+    chance = random.Random(seed)
+    channel, getter, free = wired.channel, wired.getter(), wired.getter(no_ack=True)
+    held: list[int] = []
+    for _ in range(8):
+        for number in range(chance.randrange(4000, 12_000)):
+            if seed % 2 and number % 1000 == 0:
+                channel.take_got(free, PLACE)
+            held.append(channel.take_got(getter, PLACE))
+        match chance.randrange(3):
+            case 0:
+                until = chance.randrange(len(held))
+                wired.send("basic.nack", delivery_tag=held[until], multiple=True, requeue=True)
+                del held[: until + 1]
+            case 1:
+                keep, since = chance.randrange(2, 4), chance.choice(held)
+                settled = {tag for tag in held if tag >= since and tag % keep}
+                for tag in settled:
+                    channel.settle_committed(tag, False, REQUEUE)
+                held = [tag for tag in held if tag not in settled]
+        assert unacked(wired) == len(held)
+    chance.shuffle(held)
+    for tag in held:
+        wired.send("basic.nack", delivery_tag=tag, requeue=True)
+    assert unacked(wired) == 0
+    assert not wired.wire.failures
 
 
 class Unacked(RuleBasedStateMachine):

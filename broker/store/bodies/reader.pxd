@@ -26,6 +26,7 @@ cdef class BodyReader(Dirty):
     cdef uint32_t file
     cdef uint32_t offset
     cdef int state
+    cdef bint has_ended
 
     cdef int want(self, Message* message) except -1
     cdef int read(self, uint32_t file, uint32_t offset, uint32_t length) except -1

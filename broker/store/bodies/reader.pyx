@@ -188,7 +188,14 @@ cdef class BodyReader(Dirty):
             self.store.retry()
         if not round.error:
             self.wake()
+        if self.has_ended:
+            self.rest()
         return 0
+
+    def end(self) -> None:
+        """The queue is deleted, though some may still have it for a while: keeps no body."""
+        self.has_ended = True
+        self.rest()
 
     def rest(self) -> None:
         """Gives back the memory of the last body."""

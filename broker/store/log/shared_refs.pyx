@@ -187,4 +187,5 @@ cdef class SharedRefs:
         """The queue is deleted, and is not called any more."""
         if self.reader is not None:
             self.reader.wake = not_needed
+            self.reader.end()
         return 0
