@@ -17,11 +17,11 @@ from broker.settings.bounds import BODY_VALUES_MAX
 
 DEPTH_MAX = 64
 LARGE = 256 * 1024
-"""Octets of a body that is parsed in a thread, and its long texts in steps."""
+"""Octets from which on a body is parsed by a thread, without its long texts."""
 LONG = 64 * 1024
-"""Octets of a text in it that is."""
+"""Octets of a text in such a body from which on the loop decodes it in steps instead."""
 PIECE = 128 * 1024
-"""Octets of such a text that are decoded in a step: a quarter of a millisecond."""
+"""Octets that are decoded in one of these steps: a quarter of a millisecond."""
 _HIGH = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
 """The escape of the first of a surrogate pair."""
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1

@@ -62,7 +62,7 @@ cdef class Ledger:
             return 0
         while capacity < self.count * 2 or capacity < self.count + more:
             capacity *= 2
-        if capacity > CAPACITY_KEPT and capacity * 4 > self.capacity:
+        if CAPACITY_KEPT < capacity <= self.capacity < capacity * 4:
             return self.pack()
         # An empty ring is as dense as ever.
         return self.move(capacity, self.count == 0)

@@ -187,6 +187,31 @@ def test_delayed_ones_outlive_the_broker(make_broker: Make, kill: bool, targets:
     broker.close()
 
 
+def test_a_delayed_one_that_is_offered_again_is_still_itself(make_broker: Make) -> None:
+    broker = make_broker()
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    with opened(broker) as client:
+        client.call(1, "queue.declare", queue="full", durable=True, arguments=full)
+        declare_delaying(client, "d", "free", "other")
+        client.call(1, "queue.bind", queue="full", exchange="d")
+        client.publish(1, "", "full", b"first", delivery_mode=2)
+        named = {"message_id": "m" * 200, "type": "t" * 200}
+        client.publish(1, "d", "", made(1), delivery_mode=2, headers={"x-delay": 10}, **named)
+        client.expect_confirms(1, 2)
+        for queue in ("free", "other"):
+            # These have it, in one shared body, and the full one is asked again and again.
+            client.call(1, "basic.consume", queue=queue, consumer_tag=queue, no_ack=True)
+            message = client.expect_message()
+            assert message.body == made(1)
+            assert named.items() <= message.properties.items()
+        client.call(1, "queue.purge", queue="full")
+        client.call(1, "basic.consume", queue="full", consumer_tag="full", no_ack=True)
+        message = client.expect_message()
+        assert message.body == made(1)
+        assert named.items() <= message.properties.items()
+    broker.close()
+
+
 def test_a_stream_of_them_outlives_the_broker(make_broker: Make, kill: bool) -> None:
     broker = make_broker()
     bodies = [made(0), b"small", made(2), made(3)]

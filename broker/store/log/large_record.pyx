@@ -3,33 +3,14 @@
 handed on with its memory (`broker.kernel.large_body`).
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
-from broker.kernel.large_body cimport LARGE_BODY, LargeBody
-from broker.kernel.message cimport BODY_IS_REFERENCE, Message
+from broker.kernel.large_body cimport LargeBody
 from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
 from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.files.operation cimport File, OP_READ, Op
-from broker.store.files.record cimport RECORD_FIXED, RecordHead, record_fits, record_view
-
-
-cdef uint32_t large_front(const uint8_t* record, size_t have, uint64_t room) noexcept:
-    """Bytes before the body of a record that has a large one and ends within `room` bytes. 0: it
-    has none, or too little of it is there to see."""
-    cdef const RecordHead* head = <const RecordHead*> record
-    if (have < RECORD_FIXED or head.flags & BODY_IS_REFERENCE or head.body_length < LARGE_BODY
-            or not record_fits(record, room)):
-        return 0
-    return head.length + 4 - head.body_length
-
-
-cdef void large_view(LargeRecord large, const uint8_t* record, Message* message) noexcept:
-    """As `record_view`; `record` may be the front of this large one."""
-    record_view(record, message)
-    if large is not None and message.body_length >= LARGE_BODY and message.body != NULL:
-        message.large = <void*> large.whole
-        message.body = large.whole.body()
+from broker.store.files.record cimport RecordHead
 
 
 cdef class LargeRecord:
@@ -66,4 +47,6 @@ cdef class LargeRecord:
         self.is_sound = round.stages[STAGE_WRITE].ops[0].is_sound
         if round.error:
             self.whole = None
+        else:
+            self.front = self.whole.memory[:self.whole.head]
         return round.error

@@ -75,16 +75,17 @@ cdef class ReadBuffer:
         if self.large is None:
             self.large = LargeRecord()
         if not self.large.is_at(segment.number, position):
-            self.busy = True
+            # It raises where there is no memory, and nothing is read then.
             self.large.read(self.segments.persister, segment.messages,
                             self.segments.folder.incarnation, segment.number, position, head, owner)
+            self.busy = True
             return NOT_READ
         if not self.large.is_sound:
             record[0] = self.large.whole.memory
             have[0] = self.large.whole.head + self.large.whole.length
             return UNSOUND
         # What was checked is what is shown.
-        memcpy(record[0], self.large.whole.memory, front)
+        memcpy(record[0], <char*> self.large.front, front)
         return READ
 
     cdef void view(self, const uint8_t* record, Message* message) noexcept:

@@ -253,16 +253,17 @@ cdef class StreamCursor(Dirty):
         if self.large.is_at(self.segment.number, self.position):
             if self.large.is_sound:
                 # What was checked is what is shown.
-                memcpy(record, self.large.whole.memory, front)
+                memcpy(record, <char*> self.large.front, front)
                 return record
             self.large = None
             self.pass_over()
             return NULL
         file = self.file_with(self.position, head.length + 4)
         if file != NULL:
-            self.read_begins()
+            # It raises where there is no memory, and nothing is read then.
             self.large.read(store.persister, file, store.incarnation, self.segment.number,
                             self.position, head, self)
+            self.read_begins()
         return NULL
 
     cdef int pass_over(self) except -1:
