@@ -13,6 +13,7 @@ import pytest
 
 from tests.amqp import raw
 from tests.amqp.raw import Client
+from tests.amqp.test_large_bodies import eventually, nameless
 from tests.appliance import Appliance
 from tests.conftest import Make
 from tests.disks import SmallDisk
@@ -269,26 +270,34 @@ def test_one_that_finds_the_disk_full_is_confirmed_when_there_is_space(
 ) -> None:
     broker = make_broker(data_dir=small_disk.path / "data", disk_free_limit="4096")
     with opened(broker) as client:
-        client.call(1, "queue.declare", queue="s", durable=True, arguments=STREAM)
-        client.publish(1, "", "s", b"before")
+        for stream in ("s0", "s1", "s2"):
+            client.call(1, "queue.declare", queue=stream, durable=True, arguments=STREAM)
+            client.call(1, "queue.bind", queue=stream, exchange="amq.fanout")
+        client.publish(1, "amq.fanout", "", b"before")
         client.expect_confirms(1, 1)
         client.send(
-            raw.method(1, "basic.publish", exchange="", routing_key="s") + raw.header(1, LARGE)
+            raw.method(1, "basic.publish", exchange="amq.fanout", routing_key="")
+            + raw.header(1, LARGE)
         )
         client.send(raw.body(1, made(1)[:-1]))
         client.call(2, "channel.open")
-        # Its file without a name has all but one byte, so that it is read back and finds no space.
+        # Its file without a name has all but the last block, so that it is read back; when the file
+        # goes, there is space for one of the three records at most.
+        eventually(lambda: sum(nameless(broker)) >= LARGE - (128 << 10))
         small_disk.fill(leave=1 << 20)
         client.send(raw.body(1, made(1)[-1:]))
-        client.call(2, "queue.declare", queue="s", passive=True)
-        small_disk.clear()
-        got = client.read_method()
-        while got.name != "basic.ack":
-            # The alarm may have been seen meanwhile.
-            assert got.name in ("connection.blocked", "connection.unblocked")
+        client.send_method(2, "queue.declare", queue="s0", passive=True)
+        awaited = ["queue.declare-ok", "basic.ack"]
+        while awaited:
             got = client.read_method()
+            # The alarm may be seen meanwhile.
+            if got.name not in ("connection.blocked", "connection.unblocked"):
+                assert got.name == awaited.pop(0)
+            if got.name == "queue.declare-ok":
+                small_disk.clear()
         assert got.delivery_tag == 2
-        assert read(client, "s", 2) == [(0, b"before"), (1, made(1))]
+        for stream in ("s0", "s1", "s2"):
+            assert read(client, stream, 2) == [(0, b"before"), (1, made(1))]
     broker.close()
 
 
