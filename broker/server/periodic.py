@@ -26,7 +26,7 @@ SWEEP_S = 1.0
 # files.
 REST_AFTER_S = 10.0
 RESTS_PER_SWEEP = 256
-RESTS_PER_STEP = 32
+RESTS_PER_STEP = 16
 
 
 class PeriodicWork:

@@ -139,6 +139,23 @@ def test_it_is_read_from_disk_after_a_start(make_broker: Make) -> None:
     broker.close()
 
 
+def test_a_deleted_queue_keeps_none(make_broker: Make) -> None:
+    broker = make_broker()
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        persistent(client, "q", [made(HUGE)])
+    broker.stop()
+    broker.start()
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        client.publish(1, "", "q", b"")  # the connection remembers where it went
+        client.fence(1)
+        before = resident(broker)
+        got = client.get(1, "q")
+        assert got is not None and got.body == made(HUGE)
+        client.call(1, "queue.delete", queue="q")
+        eventually(lambda: resident(broker) - before < HUGE // 2)
+    broker.close()
+
+
 def test_a_damaged_one_is_dropped_and_its_neighbours_are_not(make_broker: Make) -> None:
     broker = make_broker()
     with Client.open((broker.host, broker.amqp_port)) as client:

@@ -443,3 +443,22 @@ def test_a_line_of_very_many_problems_keeps_few_and_the_worst_first() -> None:
     assert (share.problems, line.count, len(line.problems)) == (100, 100, NAMES)
     assert line.problems[0].weight == 36.0
     assert (line.least, line.most) == (101, 200)
+
+
+async def test_deleted_queues_are_forgotten_in_short_steps(broker: Broker) -> None:
+    watch, looks = watch_of(broker), 0
+
+    class Deleted:
+        @property
+        def deleted(self) -> bool:
+            nonlocal looks
+            looks += 1
+            return True
+
+    for _ in range(5000):
+        watch._standing[Deleted()] = ("growing", 0)
+    longest = before = 0
+    for _ in watch._forget_deleted():
+        longest, before = max(longest, looks - before), looks
+    assert looks == 5000 and longest <= 16
+    assert len(watch._standing) == 0

@@ -248,10 +248,16 @@ class ProblemWatch:
             share.arrange()
             yield
         self._findings, self.looked_at = findings, looked_at
-        for part in self._standing.each_part():
-            for queue in [each for each in part if each.deleted]:
-                del self._standing[queue]
-            yield
+        yield from self._forget_deleted()
+
+    def _forget_deleted(self) -> Iterator[None]:
+        """A part has up to 2,000 queues, which lie elsewhere in memory each: 6 ms at once."""
+        queues = (queue for part in self._standing.each_part() for queue in Through(part))
+        for place, queue in enumerate(queues, 1):
+            if queue.deleted:
+                self._standing.pop(queue, None)
+            if place % _STEP == 0:
+                yield
 
     def _judge_queue(self, findings: Findings, share: Share, queue: Any) -> None:
         now, config = findings.now, self._broker.config
