@@ -218,7 +218,7 @@ cdef class ClassicQueue(DeclaredQueue):
         return REJECTED
 
     cdef int drop_heads(self) except -1:
-        """After a message is taken: the oldest ready ones go until the limit holds."""
+        """After a message is taken: ready ones are dropped until the limit holds."""
         if self.limits.rejects or not self.is_full(NULL):
             return 0
         if self.is_served():
@@ -331,8 +331,8 @@ cdef class ClassicQueue(DeclaredQueue):
         if self.dead_letters is not None and self.dead_letters.are_waiting():
             self.dead_letters.bury(self, store)
         if self.features & HAS_LENGTH_LIMIT:
-            # What was published has been offered to the consumers. The rest, which was requeued or
-            # is above a new limit, has to keep it first.
+            # Published messages were offered to consumers before any was dropped (`drop_heads`).
+            # What was requeued, or exceeds a new limit, is dropped before anything is delivered.
             self.shed()
         if self.is_served():
             is_more = self.serve_consumers()
@@ -504,14 +504,14 @@ cdef class ClassicQueue(DeclaredQueue):
         else:
             self.deliveries.delivered += 1
             self.confirms.lean_unacked += 1
-            # It was taken if the queue's mode was another one.
+            # If it was delivered before, in mode `ack`, its origin is still noted.
             self.confirms.forget(place)
         self.store.advance(place)
         return self.store.settle(place)
 
     cdef int note_taken(self, Message* message, Place* place, who, int event) except -1:
-        """A message goes to a consumer or a getter; the event behind is that of one without
-        acknowledgements."""
+        """Tells `observer` and `confirms` of a delivery. `event`: EVENT_DELIVERED or EVENT_GOT, or
+        the next number after it for one without acknowledgements."""
         cdef bint no_ack = event == EVENT_DELIVERED_NO_ACK or event == EVENT_GOT_NO_ACK
         if self.observer is not None:
             self.observer.saw(event, place, who)
@@ -591,8 +591,8 @@ cdef class ClassicQueue(DeclaredQueue):
             if self.features & HAS_DELIVERY_LIMIT and place.redelivered:
                 self.show_returns(&message, &place)
             self.deliveries.bytes_out += message.body_length
-            # Copies: what is settled may be gone from memory. And it is settled before the answer,
-            # which waits for what was settled before it.
+            # `told` copies the message, whose memory `settle` may free. `settle` comes first: a
+            # get without acknowledgement is answered when its settlement is written.
             told = self.told(&message, &place)
             if self.confirms.holds or self.observer is not None:
                 self.note_taken(&message, &place, getter, EVENT_GOT + <bint> getter.no_ack)
@@ -742,7 +742,8 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef bint is_expired(self, Message* message) noexcept:
         """Whether a message's time is over; with a TTL of 0 not yet for consumers of its turn."""
         cdef int64_t ttl = ttl_of(message, self.message_ttl())
-        # Milliseconds are cut off on both sides: only the next one is late enough for sure.
+        # Both times are rounded down to milliseconds: only the next one is after the deadline
+        # for sure.
         return ttl >= 0 and message.timestamp + ttl < clock.now_ms
 
     cdef int expire(self) except -1:
@@ -821,8 +822,8 @@ cdef class ClassicQueue(DeclaredQueue):
             self.counts.purged += self.store.ready
             self.counts.purged_bytes += self.store.ready_bytes
         if self.messages_ready and (self.confirms.holds or self.store.lent):
-            # Their publishers must get a negative confirm; or among them are places of messages
-            # that a transfer has taken.
+            # Each publisher must get a negative confirm; or a transfer has taken messages, which
+            # `store.purge` would settle, too. Both need that they are removed one by one.
             count = self.messages_ready
             self.drain_to = self.store.end()
             self.wake()
@@ -866,10 +867,10 @@ cdef class ClassicQueue(DeclaredQueue):
         self.consumers.expect(consumer)
 
     def add_consumer(self, Consumer consumer) -> None:
-        """Adds a consumer behind those of its priority. Raising conflicts is the channel's business
-        (`exclusive_consumer_tag`)."""
-        # What came before it belongs to those that were there. Consumers that come together share
-        # the backlog that all of them found.
+        """Adds a consumer behind those of its priority. `broker.wire.commands.consuming` has
+        checked `exclusive_consumer_tag`."""
+        # Ready messages go to the earlier consumers first. Consumers that are added before the
+        # next `work`, and find the same number of ready messages, share these.
         if self.pending and not (self.consumers.is_joined
                                  and self.messages_ready == self.consumers.ready_joined):
             self.deliver_pending()
@@ -1007,7 +1008,8 @@ cdef class ClassicQueue(DeclaredQueue):
             self.dead_letters.end()
         self.consumers.clear()
         if self.confirms.holds and self.messages_ready:
-            # Among them may be some that were taken and came back.
+            # A requeued message is among the ready ones and its confirm among those of taken ones:
+            # `drain` answers first.
             self.drain_to = NO_END
             self.wake()
         else:

@@ -27,8 +27,8 @@ class PolicyKey(NamedTuple):
     `argument` is carried out in place of the key. `rule`: with an argument of the declaration too,
     the `lower` number holds, or the `argument`; `policy` is for keys without an argument, which
     hold for queues and exchanges alike, the operator policy's before the policy's; `none` is for
-    keys that are kept and shown and do nothing here, as `text` says. `operator`: an operator policy
-    may set it. `wrong` ends RabbitMQ's "is not a valid ..."; `unit` is ms, bytes or what is
+    keys that are not merged with arguments; `text` says what they do. `operator`: an operator
+    policy may set it. `wrong` ends RabbitMQ's "is not a valid ..."; `unit` is ms, bytes or what is
     counted.
     """
 

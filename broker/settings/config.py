@@ -305,7 +305,8 @@ class Config:
         "amqp",
         128 * 1024 * 1024,
         "size",
-        "bytes of a client that are thrown away so; more end its socket at once",
+        "bytes that a client may still send after connection.close, and that are thrown away; with"
+        " more its socket is closed at once",
         least=0,
         reload=True,
     )
@@ -313,8 +314,8 @@ class Config:
         "amqp",
         1000,
         "count",
-        "connections that may wait so at a time, a quarter of connections_max if that is less; for"
-        " one more the one that waits longest is ended",
+        "closed connections that may wait for their clients at a time, a quarter of connections_max"
+        " if that is less; one more ends the one that has waited longest",
         least=1,
         reload=True,
     )
@@ -785,9 +786,10 @@ class Config:
         "queues",
         4096,
         "count",
-        "messages of one queue, or of one delayed exchange, that may wait for a full queue to take"
-        " them; until some are taken no more leave it. As many that a queue refuses may wait to be"
-        " dead-lettered to very many queues; further ones are not",
+        "dead letters of one queue, or due messages of one delayed exchange, that may wait for a"
+        " full queue to take them; while as many wait, no further one leaves. The same number of"
+        " messages that a full queue refuses may wait to be dead-lettered to very many queues;"
+        " further ones are discarded",
         least=1,
         most=1_000_000,
     )

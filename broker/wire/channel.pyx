@@ -43,7 +43,7 @@ cdef extern from "<string.h>" nogil:
 cdef enum:
     FRAME_END = 0xCE
     IN_PARTS = 1 << 20           # a body from this length on is written as the client takes it
-    QUEUES_WEIGHED = 16          # a message to that many looks at the time
+    QUEUES_WEIGHED = 16          # a publish to this many queues checks the time of the turn
     SETTLED_IN_TURN = 1024       # deliveries that a method settles at once; more are long work
     TRACED_BODY = 64 << 10       # as `broker.settings.bounds.TRACED_BODY_MAX`
     RUN_BODY = 16 << 10          # bodies of a run are shorter
@@ -321,7 +321,7 @@ cdef class Channel(contracts.Channel):
 
     cdef int put_aside(self, Message* message, bint mandatory) except -1:
         """The message is routed at the commit."""
-        # It takes a microsecond or two, and a chunk holds thousands.
+        # Checks the time of the turn: a chunk may hold thousands, of 1 to 2 microseconds each.
         if not self.published & 63:
             self.connection.count_work(0)
         self.unrouted += 1
@@ -383,7 +383,8 @@ cdef class Channel(contracts.Channel):
         targets = self.memo.targets
         exchange.publish_in += 1
         exchange.bytes_in += message.body_length
-        # Not the key alone decides: the exchange may have remembered the message.
+        # `targets` is None where routing needs the properties, too. The exchange may then have
+        # stored the message's id to drop duplicates, which `count_refused` takes back.
         is_looked_at = targets is None
         if is_looked_at or is_special(message):
             found = self.inspect(message, exchange, targets, mandatory)
@@ -412,7 +413,7 @@ cdef class Channel(contracts.Channel):
                 result |= answer
                 held += answer == HELD
         if PyTuple_GET_SIZE(targets) >= QUEUES_WEIGHED and self.transaction is None:
-            # A chunk may hold hundreds of these.
+            # Checks the time of the turn: a chunk may hold hundreds of such messages.
             self.connection.count_work(0)
         if PyTuple_GET_SIZE(targets) == 0:
             self.unroutable(message, exchange, mandatory)
@@ -432,8 +433,8 @@ cdef class Channel(contracts.Channel):
         return result
 
     cdef uint64_t run_below(self, const uint8_t* method, uint32_t length) noexcept:
-        """Whether publishes that name what `method` names, and whose properties are no case for
-        `inspect`, may be routed together: those with bodies shorter than this."""
+        """Publishes with this `method` may be routed together if their properties need no
+        `inspect` and their bodies are shorter than what is returned. 0: they go one by one."""
         cdef tuple targets = self.memo.targets
         cdef uint64_t below = min(<uint64_t> RUN_BODY, self.upload.size_max + 1)
         cdef Py_ssize_t i
@@ -490,8 +491,9 @@ cdef class Channel(contracts.Channel):
         return route
 
     cdef object inspect(self, Message* message, Exchange exchange, targets, bint mandatory):
-        """The queues of a message whose properties matter for its route, or that are to be checked
-        or replaced, or what finds very many; `targets` if the key alone decides."""
+        """Checks the properties of a message and replaces them where that is needed. Returns its
+        queues, or the steps that find very many. `targets` are its queues by the routing key
+        alone; None if the key does not decide."""
         self.unrouted += 1
         self.unrouted_bytes += message.body_length
         found, self.replaced = self.connection.special(
@@ -531,7 +533,7 @@ cdef class Channel(contracts.Channel):
         if not is_found(found):
             found = yield from found
             if not way.is_inspected and type(found) is tuple:
-                # Others are found anew for each message: they are not held at once.
+                # A `Reached`, with more queues than fit a tuple, is found anew for each message.
                 self.connection.keep_route(
                     way.version, way.exchange, way.routing_key, exchange, found)
         self.unrouted -= 1
@@ -555,7 +557,7 @@ cdef class Channel(contracts.Channel):
                 yield
                 while (self.persister.tail_bytes > self.persister.tail_limit
                        and self.connection.may_wait()):
-                    # One message may be more than unwritten ones may take together.
+                    # This message alone may exceed the limit, and waits for the disk.
                     yield UNTIL_WRITTEN
         finally:
             way.end()
@@ -566,7 +568,7 @@ cdef class Channel(contracts.Channel):
             exchange.bytes_out += size
         if way.result & REJECTED:
             self.count_refused(&way.message, exchange, way.is_looked_at)
-        # Its queues are not named: each page of one would go through all of them.
+        # Noted without its queues: each page that shows routes would go through all of them.
         self.memo.note((exchange, ()), 1)
         if way.is_kept:
             found = way.queues()
@@ -579,8 +581,8 @@ cdef class Channel(contracts.Channel):
         return way.result & REJECTED != 0
 
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1:
-        """A body for several queues is stored once; each gets a reference to it. One that is too
-        large to be copied is stored there for a single queue, too."""
+        """Stores the body once in the virtual host's body store, and gives each queue a
+        reference. A body that is too large to be copied goes there for a single queue, too."""
         cdef bint confirm = self.confirms is not None
         cdef int result = 0
         cdef int answer

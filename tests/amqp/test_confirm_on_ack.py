@@ -1,6 +1,6 @@
 """Confirm on ack (x-confirm-on): the publisher's confirm waits for the consumers.
 
-Each cell of the page docs/confirm-on-ack.md is a test here.
+The cells of the table in docs/confirm-on-ack.md, but for power cuts and transactions.
 """
 
 import uuid

@@ -14,7 +14,7 @@ NOT_OURS = ("frontend/static/vendor", "build")
 
 _IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import\s+(.+)|c?import\s+(.+))$", re.MULTILINE)
 _DEFINITION = re.compile(
-    r"(?:\b(?:def|class|struct|enum|union)\s+|^\s*cp?def\s+[^=\n(]*?[ *])(\w+)\s*[(:=\n]"
+    r"(?:\b(?:def|class|struct|enum|union)\s+|^\s*cp?def\s+(?:[^=\n(]*?[ *])?)(\w+)\s*[(:=\n]"
     r"|^\s*(\w+)\s*(?::[^=\n]+)?=[^=]"
     r"|^\s*(?:self|config)\.(\w+)\s*(?::[^=\n]+)?="
     r"|^\s*(?:cdef\s+)?(?:public\s+|readonly\s+)*[\w*\[\]. ]+?[ *](\w+)\s*(?:#.*)?$"
@@ -109,3 +109,18 @@ def definitions() -> set[str]:
         for match in _DEFINITION.finditer(path.read_text()):
             names.update(group for group in match.groups() if group)
     return names
+
+
+def members(owner: str) -> list[set[str]]:
+    """What is defined in each file that has the class `owner`, and in those of its bases."""
+    found, wanted, seen = [], [owner], set()
+    while wanted:
+        name = wanted.pop()
+        seen.add(name)
+        for path in files(".py", ".pyx", ".pxd"):
+            text = path.read_text()
+            for head in re.finditer(rf"^(?:cdef )?class {name}\b(?:\(([^)]*)\))?:", text, re.M):
+                found.append({group for each in _DEFINITION.finditer(text)
+                              for group in each.groups() if group})  # fmt: skip
+                wanted += {base.strip() for base in (head[1] or "").split(",")} - seen - {""}
+    return found

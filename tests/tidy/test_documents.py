@@ -9,7 +9,7 @@ import pytest
 
 from broker.settings import config
 from management import commands
-from tests.tidy.sources import ROOT, definitions, documents, relative
+from tests.tidy.sources import ROOT, definitions, documents, members, relative
 
 QUOTED = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -96,6 +96,16 @@ def test_it_names_only_functions_that_exist(name: str) -> None:
             looks_like_code = not identifier.isdigit() and not PATH.fullmatch(word)
             if looks_like_code and identifier not in known and not is_protocol_word(word):
                 missing.add(word)
+    assert not missing, f"{name} names {sorted(missing)}"
+
+
+@pytest.mark.parametrize("name", ["docs/follow-a-message.md"])
+def test_it_names_methods_by_their_class(name: str) -> None:
+    """`Turn.run`: `run` is defined where `Turn` is, or where a class is that it derives from."""
+    missing = set()
+    for owner, method in re.findall(r"`([A-Z]\w+)\.(\w+)`", text(name)):
+        if not any(method in found for found in members(owner)):
+            missing.add(f"{owner}.{method}")
     assert not missing, f"{name} names {sorted(missing)}"
 
 

@@ -171,7 +171,7 @@ cdef class ContentFiles:
         return len(self.open)
 
     cdef ContentFile begin(self, uint64_t length, tell):
-        """A file for a body of `size` bytes. Raises PreconditionFailed."""
+        """A file for a body of `length` bytes. Raises PreconditionFailed."""
         cdef ContentFile content
         if len(self.open) >= <Py_ssize_t> self.limit:
             raise PreconditionFailed(

@@ -48,7 +48,8 @@ cdef class Persister:
     cdef File* root_file            # the data directory, open for syncs of the file system
     cdef Postponed postponed        # records that found no space: they go with the next round
     cdef readonly list retries      # stores that wait until files are not in flight any more
-    cdef object waiting                 # deque of (round number, removal number, callback)
+    # A deque of (round number, removal number, callback, whether it waits for the round's records).
+    cdef object waiting
     cdef bint calls_left                # of these, some wait for the next turn only
     cdef Round* in_flight
     cdef readonly uint64_t gathering    # number of the round being gathered

@@ -55,14 +55,13 @@ cdef enum:
     CALLED_AT_ONCE = 32          # callbacks of a round that need no look at the clock
     FROZEN_AT_ONCE = 16          # stores of a round, the same
     MANY_DIRTY = 1024
-    # A part of a round is gathered for so long: each queue takes 10 to 20 microseconds, and again
-    # when it is written.
+    # The longest time for which a part of a round is gathered. `freeze` of a queue takes 10 to
+    # 20 microseconds, and `written` as long again.
     PART_NS = 1000000
 
 
 cdef class Persister:
-    """`wake()` asks for the end of a turn, in which `collect` is called. `on_readable` belongs to
-    the threads' eventfds."""
+    """`wake()` asks for the end of a turn, in which `collect` is called."""
 
     def __init__(self, str root, wake, *, uint64_t tail_limit=64 << 20,
                  uint64_t segment_size=8 << 20, uint64_t open_files_limit=4096, bint no_sync=False,
@@ -266,7 +265,8 @@ cdef class Persister:
     # -- rounds ------------------------------------------------------------------------------------
 
     def collect(self):
-        """End of a turn: starts a round if a sync was requested and no round is in flight."""
+        """End of a turn: starts a round if one is asked for, or the tails exceed their limit, and
+        no round is in flight."""
         if self.calls_left:
             self.call_waiting()
         if self.in_flight == NULL and (
@@ -326,7 +326,8 @@ cdef class Persister:
         round.sync = self.left_sync
         round.thorough = self.left_thorough
         self.postponed.give(round)
-        # In every part: its records may refer to what came to these stores since the part before.
+        # Stores that come first (shared bodies) write in every part: the records of this part may
+        # refer to what they got since the part before.
         self.flying, self.first = self.first, []
         for store in self.flying:
             store.dirty = False
@@ -334,11 +335,11 @@ cdef class Persister:
         has_all = self.freeze_part(round)
         if not has_all and len(self.unsynced) + len(self.lazily_unsynced) < (
                 <Py_ssize_t> self.round_files):
-            # A later part syncs what this one writes: that may be a tenth of a second of syncs for
-            # a millisecond of writing.
+            # The last part syncs the files of all parts: a sync for each part may take 100 ms for
+            # 1 ms of writing.
             round.sync = round.thorough = False
         elif len(self.unsynced) + len(self.lazily_unsynced) >= <Py_ssize_t> self.round_files:
-            # No file with unsynced bytes is closed: they would all be open beside the next part's.
+            # A file with unsynced bytes stays open: syncs before the next part opens more.
             round.sync = round.thorough = True
         if round.thorough:
             self.hurry()
@@ -392,8 +393,8 @@ cdef class Persister:
         return 0
 
     cdef bint freeze_part(self, Round* round) except? True:
-        """Adds what the next stores have to write, as much as fits into a part. Whether the round
-        has to be synced with it, as its last part is."""
+        """Adds what the next stores have to write, as much as fits into a part. Returns whether
+        this part has to be synced: it is the last, or has a journal or a store of `left_behind`."""
         cdef uint64_t used = self.files.used
         cdef uint64_t end = monotonic_ns() + PART_NS
         cdef Py_ssize_t taken = 0
@@ -402,7 +403,7 @@ cdef class Persister:
         while self.left or self.left_behind:
             if self.files.used - used >= self.round_files or (
                     taken >= FROZEN_AT_ONCE and monotonic_ns() > end):
-                # What is behind others has to be written with them on disk.
+                # A store of `left_behind` refers to others' data, which have to be on disk first.
                 return has_behind or len(self.flying_journals) > 0
             if self.left:
                 store = self.left.pop()
@@ -582,10 +583,10 @@ cdef class Persister:
         return 0
 
     cdef int call_waiting(self) except -1:
-        """Calls back those whose round is over. Where the removal of a file settles messages (a
-        purge, the last acks of a segment), callbacks wait for the removals begun before them.
-        Thousands may have waited for one round: those that do not fit into a slice are called at
-        the end of the next turn, in the same order, but for the end of the process.
+        """Calls the callbacks whose round is over, in their order. A callback also waits for the
+        removals of files that began before it: a removal may be what settles messages (a purge,
+        the last acks of a segment). Thousands may have waited for one round: those that do not fit
+        into a slice are called at the end of the next turn; when the broker stops, all at once.
         """
         cdef uint64_t end = monotonic_ns() + SLICE_NS
         cdef int called = 0

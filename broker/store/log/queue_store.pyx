@@ -2,14 +2,16 @@
 """One queue's messages in order: the next to deliver, those that came back, and what is settled.
 
 Invariants:
-- A queued message costs no memory once it is written. What is in memory is the unwritten tail,
-  blocks that consumers are about to read, and one read buffer.
+- A ready message that was never delivered costs no memory once it is written, unless a consumer
+  is about to read it. What is in memory is the unwritten tail, blocks that consumers are about to
+  read, and one read buffer; and an entry for each message that came back.
 - Records are written in the order of their positions; a segment's tail is written whole or, when
   every record in it is settled, dropped whole, and then its positions were never on disk.
 - `ready` counts what the cursor has not reached plus what was requeued; `total` counts what is not
   settled.
-- A record that can be found on disk after a crash is delivered only when a watermark beyond it is
-  written or travels in the same round, so that it comes back with redelivered set.
+- A watermark is an entry in a segment's acks file: records below it may have been delivered. A
+  record that may be on disk after a crash is delivered only when a watermark above it is written
+  or is part of the same round, so that it comes back with redelivered set.
 """
 
 import os
@@ -191,7 +193,8 @@ cdef class QueueStore(MessageStore):
         return 0
 
     cdef int note_at(self, Segment* segment, uint32_t position, uint32_t word) except -1:
-        """The same; of what is in the tail, it is written with its record or not at all."""
+        """As `note`. For a record in the tail the entry stays with the tail: it is written with the
+        record, or dropped with it."""
         cdef Block* tail = self.segments.tail
         if tail != NULL and segment == tail.segment and position >= tail.start:
             push_entry(&tail.pending, &tail.pending_count, &tail.pending_capacity, position, word)
@@ -373,7 +376,7 @@ cdef class QueueStore(MessageStore):
         cdef int found
         if block != NULL:
             if self.durable and block.state >= WRITING:
-                # One that is only noted travels in a later round than the records.
+                # A watermark that is only noted is written in a later round than the records.
                 if position >= (segment.watermark_flying if block.state == WRITING
                                 else segment.watermark_safe):
                     return self.want_watermark(segment)
@@ -495,8 +498,8 @@ cdef class QueueStore(MessageStore):
         return 0
 
     cdef int search_behind(self, Segment* segment, uint32_t position) except -1:
-        """Lets a thread look for what is sound behind damage at the cursor, before what is settled
-        or in memory; the owner is touched when it has."""
+        """A thread looks for the next sound record behind damage at the cursor, up to the next
+        settled one or the next in memory. Then the owner is touched."""
         cdef uint32_t skip = self.segments.cursor_skip
         cdef uint32_t end = self.segments.written_end(segment, position)
         cdef uint32_t limit = end
@@ -632,7 +635,8 @@ cdef class QueueStore(MessageStore):
         return 0
 
     cdef int note_run(self, Segment* segment, const Place* places, uint32_t count) except -1:
-        """These messages, and others of a segment that are not in the tail, will be settled."""
+        """Adds entries to the acks of a segment for these messages, which are not in the tail and
+        will be settled. None are needed where the whole segment is about to go."""
         if not self.durable or segment.sealed and segment.settled + count == segment.count:
             return 0
         if not self.dirty:
