@@ -16,7 +16,8 @@ import msgspec
 from broker.access.passwords import SHA256
 from broker.access.secrets import without_secrets
 from broker.definitions.targets import DELAYED, Target
-from broker.kernel.through import Through
+from broker.kernel.reached import Reached
+from broker.kernel.through import Through, long_list
 from broker.schema.message_history import HISTORY
 from broker.schema.times import Timestamp
 from broker.vhosts.policies import Policy
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _Row = dict[str, Any]
 
 _FEW = 1_000
+
+_STEP = 100
 
 SECTIONS = ("parameters", "policies", "queues", "exchanges", "bindings")
 OF_THE_NODE = ("users", "vhosts", "permissions", "topic_permissions", "global_parameters")
@@ -55,13 +58,11 @@ class Export:
         self._scoped = scoped
         self._target = target
         self._secrets = secrets
-        self.omitted: list[_Row] = []
+        self.omitted: list[_Row] = long_list()
         self.plugins: Counter[str] = Counter()
         """What the other broker needs, and for how many objects."""
-        self._gone: set[tuple[str, str, str]] = set()
-        """(kind, vhost, name) of queues and exchanges that are left out."""
-        self._there: set[tuple[str, str, str]] = set()
-        """The same of those that are in the document."""
+        self._gone, self._there = Reached(), Reached()
+        """Queues and exchanges that are left out, and those that are in the document."""
 
     def sections(self) -> list[tuple[str, Iterator[_Row | None]]]:
         """In an order in which what leans on something comes behind it."""
@@ -79,6 +80,15 @@ class Export:
         }
         names = SECTIONS if self._scoped else (*OF_THE_NODE, *SECTIONS)
         return [(name, self._checked(name, readers[name]())) for name in names]
+
+    def give_up(self) -> Iterator[None]:
+        """Lets go of what it holds, in steps: it may be of 250,000 queues."""
+        for things in (self._gone, self._there):
+            while things.let_some_go(_STEP):
+                yield
+        while self.omitted:
+            del self.omitted[-_STEP:]
+            yield
 
     def _checked(self, section: str, rows: Iterator[_Row | None]) -> Iterator[_Row | None]:
         for row in rows:
@@ -261,7 +271,7 @@ class Export:
             for queue in _in_order(vhost.queues):
                 row = None if queue is None or _is_own(queue) else self._queue(vhost, queue)
                 if row is not None:
-                    self._there.add(("queue", vhost.name, row["name"]))
+                    self._there.add(queue)
                 yield row
 
     def _queue(self, vhost: VHost, queue: MessageQueue) -> _Row | None:
@@ -277,7 +287,7 @@ class Export:
                 "deprecated_features.permit.transient_nonexcl_queues is set"
             )
         if reason is not None:
-            self._leave(vhost, "queue", queue.name, reason)
+            self._leave(vhost, "queue", queue, reason)
             return None
         arguments = self._arguments("queues", vhost, queue)
         kind = queue.type
@@ -325,7 +335,7 @@ class Export:
             for exchange in Through(vhost.exchanges.values()):
                 name = exchange.name
                 if not name or name.startswith("amq."):
-                    self._there.add(("exchange", vhost.name, name))
+                    self._there.add(exchange)
                     yield None
                     continue
                 reason = None
@@ -338,12 +348,12 @@ class Export:
                     if exchange.type == DELAYED and inner not in target.exchange_types:
                         reason = f"there is no exchange type '{inner}' there"
                 if reason is not None:
-                    self._leave(vhost, "exchange", name, reason)
+                    self._leave(vhost, "exchange", exchange, reason)
                     yield None
                     continue
                 if target is not None:
                     self._need(exchange.type)
-                self._there.add(("exchange", vhost.name, name))
+                self._there.add(exchange)
                 yield {
                     "name": name,
                     "vhost": vhost.name,
@@ -356,40 +366,36 @@ class Export:
 
     def _bindings(self) -> Iterator[_Row | None]:
         for vhost in self._vhosts:
-            for source in list(vhost.exchanges):
-                if not source:
+            for exchange in Through(vhost.exchanges.values()):
+                if not exchange.name:
                     continue
-                for binding in vhost.bindings(source=source):
+                for binding in vhost.bindings(source=exchange.name):
                     row = {**binding._asdict(), "vhost": vhost.name}
-                    reason = self._binding_fault(vhost.name, binding)
+                    reason = self._binding_fault(vhost, binding)
                     if reason is None:
-                        yield row if self._is_shown(vhost.name, binding) else None
+                        yield row if self._is_shown(vhost, binding) else None
                         continue
                     if not _is_exclusive(vhost, binding):
                         del row["arguments"]
                         self._omit("bindings", reason, **_printable_row(row))
                     yield None
 
-    def _is_shown(self, vhost: str, binding: Any) -> bool:
+    def _is_shown(self, vhost: VHost, binding: Any) -> bool:
         """Whether both ends are in the document: queues that are exclusive are not, nor is what
         came while the document was read."""
-        ends = (binding.destination_type, vhost, binding.destination)
-        return ends in self._there and ("exchange", vhost, binding.source) in self._there
+        return all(thing in self._there for _, _, thing in _ends(vhost, binding))
 
-    def _binding_fault(self, vhost: str, binding: Any) -> str | None:
-        for kind, name in (
-            ("exchange", binding.source),
-            (binding.destination_type, binding.destination),
-        ):
-            if (kind, vhost, name) in self._gone:
+    def _binding_fault(self, vhost: VHost, binding: Any) -> str | None:
+        for kind, name, thing in _ends(vhost, binding):
+            if thing in self._gone:
                 return f"its {kind} '{_printable(name)}' is left out"
         if not _is_text(binding.routing_key):
             return "its routing key is not UTF-8, which JSON cannot carry"
         return None if _is_json(binding.arguments) else NO_JSON
 
-    def _leave(self, vhost: VHost, kind: str, name: str, reason: str) -> None:
-        self._gone.add((kind, vhost.name, name))
-        self._omit(f"{kind}s", reason, vhost=vhost.name, name=_printable(name))
+    def _leave(self, vhost: VHost, kind: str, thing: Any, reason: str) -> None:
+        self._gone.add(thing)
+        self._omit(f"{kind}s", reason, vhost=vhost.name, name=_printable(thing.name))
 
     def _arguments(self, section: str, vhost: VHost, thing: Any) -> Mapping[str, Any]:
         """The arguments that JSON can carry."""
@@ -406,6 +412,14 @@ class Export:
         return kept
 
 
+def _ends(vhost: VHost, binding: Any) -> Iterator[tuple[str, str, Any]]:
+    """Kind, name and object of the binding's source and of what it leads to; the object is None if
+    it is not there any more."""
+    yield "exchange", binding.source, vhost.exchanges.get(binding.source)
+    kind, name = binding.destination_type, binding.destination
+    yield kind, name, (vhost.queues if kind == "queue" else vhost.exchanges).get(name)
+
+
 def _is_exclusive(vhost: VHost, binding: Any) -> bool:
     queue = vhost.queues.get(binding.destination)
     return binding.destination_type == "queue" and queue is not None and queue.exclusive
@@ -417,15 +431,22 @@ def _in_order(queues: WideDict[str, MessageQueue]) -> Iterator[MessageQueue | No
     if len(queues) <= _FEW:
         yield from Through(queues.values())
         return
-    walk, names = Through(queues.values()), []
+    walk, runs = Through(queues.values()), []
     while some := walk.piece(_FEW):
-        # Python's garbage collector does not walk over tuples of strings.
-        names.append(tuple(sorted(queue.name for queue in some)))
+        names: list[str] = long_list()
+        names += sorted([queue.name for queue in some], reverse=True)
+        runs.append(_emptied(names))
         yield None
-    for name in heapq.merge(*names):
+    for name in heapq.merge(*runs):
         queue = queues.get(name)
         if queue is not None:
             yield queue
+
+
+def _emptied(names: list[str]) -> Iterator[str]:
+    """Takes one after the other from the end of the list."""
+    while names:
+        yield names.pop()
 
 
 def _is_own(queue: MessageQueue) -> bool:

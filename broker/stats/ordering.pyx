@@ -5,6 +5,8 @@ many by a figure.
 A list of 10,000 queues is put in order without building a row or a Python object for each.
 """
 
+from array import array
+
 from cpython.long cimport PyLong_AsDouble
 from cpython.object cimport Py_GT, Py_LT, PyObject_RichCompareBool
 from libc.math cimport INFINITY
@@ -291,42 +293,52 @@ cdef void sink(Entry* heap, Py_ssize_t at, Py_ssize_t count) noexcept nogil:
     heap[at] = moved
 
 
-def first_places(keys, Py_ssize_t wanted, bint reverse=False) -> list:
+def first_places(keys, Py_ssize_t wanted, bint reverse=False) -> array:
     """The places of the first `wanted` keys in ascending order (descending with `reverse`); equals
-    stay in the order of their places. NaN comes last."""
+    stay in the order of their places. NaN comes last. Very many take a long turn: 250,000 50 ms,
+    for which a thread does not need the interpreter."""
     cdef Octets read = octets(keys)
+    cdef object found
+    cdef Octets written
     cdef const double* key_of = <const double*> read.data
     cdef Py_ssize_t count = len(keys)
     cdef Py_ssize_t held = 0
     cdef Py_ssize_t place, each
     cdef Entry entry
     cdef Entry* heap
+    cdef int64_t* places
     wanted = min(wanted, count)
     if wanted <= 0:
-        return []
+        return array("q")
+    found = array("q", bytes(8 * wanted))
+    written = writable_octets(found)
+    places = <int64_t*> written.data
     heap = <Entry*> malloc(wanted * sizeof(Entry))
     if heap == NULL:
         raise MemoryError
     try:
-        for place in range(count):
-            entry.key = -key_of[place] if reverse else key_of[place]
-            if entry.key != entry.key:
-                entry.key = INFINITY
-            entry.place = place
-            if held < wanted:
-                heap[held] = entry
-                held += 1
-                if held == wanted:
-                    for each in range(wanted // 2 - 1, -1, -1):
-                        sink(heap, each, wanted)
-            elif is_after(&heap[0], &entry):
-                heap[0] = entry
-                sink(heap, 0, wanted)
-        for each in range(wanted - 1, 0, -1):
-            entry = heap[0]
-            heap[0] = heap[each]
-            heap[each] = entry
-            sink(heap, 0, each)
-        return [heap[each].place for each in range(wanted)]
+        with nogil:
+            for place in range(count):
+                entry.key = -key_of[place] if reverse else key_of[place]
+                if entry.key != entry.key:
+                    entry.key = INFINITY
+                entry.place = place
+                if held < wanted:
+                    heap[held] = entry
+                    held += 1
+                    if held == wanted:
+                        for each in range(wanted // 2 - 1, -1, -1):
+                            sink(heap, each, wanted)
+                elif is_after(&heap[0], &entry):
+                    heap[0] = entry
+                    sink(heap, 0, wanted)
+            for each in range(wanted - 1, 0, -1):
+                entry = heap[0]
+                heap[0] = heap[each]
+                heap[each] = entry
+                sink(heap, 0, each)
+            for each in range(wanted):
+                places[each] = heap[each].place
+        return found
     finally:
         free(heap)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import weakref
 from array import array
@@ -17,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.access.patterns import Pattern
+from broker.kernel.through import long_list
 from broker.server.app import Broker
 from broker.server.clients import Clients
-from broker.server.control import picking
+from broker.server.control import picking, rosters
 from broker.server.control.queue_fields import PLAIN, QueueRows
-from broker.server.control.rosters import Kept, Roster, in_order
+from broker.server.control.rosters import Kept, Roster, in_order, last_first, move, those_at
 from broker.server.freeing import Freeing
 from broker.server.pace import Pace
 from broker.stats.ordering import first_places, numbers
@@ -41,8 +43,8 @@ class Thing:
 def test_the_first_places_are_those_of_a_stable_sort(keys: list[float], wanted: int) -> None:
     up = sorted(range(len(keys)), key=lambda place: keys[place])
     down = sorted(range(len(keys)), key=lambda place: -keys[place])
-    assert first_places(array("d", keys), wanted) == up[:wanted]
-    assert first_places(array("d", keys), wanted, True) == down[:wanted]
+    assert list(first_places(array("d", keys), wanted)) == up[:wanted]
+    assert list(first_places(array("d", keys), wanted, True)) == down[:wanted]
 
 
 @given(st.lists(st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats()))
@@ -308,16 +310,19 @@ def any_order(value: Any) -> tuple[int, Any]:
     st.integers(0, 8),
     st.booleans(),
     st.integers(1, 4),
+    st.sampled_from([1, picking._FEW]),
 )
 async def test_the_first_by_any_key_are_those_of_a_stable_sort(
-    keys: list[Any], enough: int, reverse: bool, step: int
+    keys: list[Any], enough: int, reverse: bool, step: int, few: int
 ) -> None:
     things = list(range(len(keys)))
     expected = sorted(things, key=lambda place: any_order(keys[place]), reverse=reverse)[:enough]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(picking, "_STEP", step)
+        patched.setattr(picking, "_FEW", few)  # more of them are chunks that are merged
+        patched.setattr(rosters, "_CHUNK", step)
         found = await picking.first_by_key(things, keys.__getitem__, enough, reverse, Pace())
-    assert found == expected
+    assert list(found) == expected
 
 
 @given(
@@ -421,3 +426,27 @@ async def test_a_list_that_was_out_of_date_before_it_was_made_is_not_held() -> N
 
     assert await kept.kept("all", make) == ["old"]
     assert not clients.kept
+
+
+@given(st.lists(st.integers()), st.lists(st.integers()), st.integers(0, 9))
+async def test_what_is_done_in_steps_is_what_is_done_at_once(
+    things: list[int], more: list[int], count: int
+) -> None:
+    count = min(count, len(things))
+    moved, to = more[:], things[:]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rosters, "_STEP", 2)
+        assert await last_first(things, count, Pace()) == things[::-1][:count]
+        assert await those_at(things, range(count), Pace()) == things[:count]
+        await move(moved, to, Pace())
+    assert (moved, to) == ([], things + more)
+
+
+def test_the_collector_does_not_look_into_a_long_list() -> None:
+    things: list[list[int]] = long_list()
+    things += [[number] for number in range(1000)]
+    things.append([0])
+    things.sort(reverse=True)
+    things.reverse()
+    del things[-10:]
+    assert not gc.is_tracked(things)

@@ -54,7 +54,7 @@ class Bindings(View):
         if self.is_kept(args):
             vhosts = caller.reach(self.noun, args.vhost, args.user)
             source = None if args.source is None else _plain_name(args.source)
-            return list(await rosters_of(self.broker).bindings(vhosts, pace, source))
+            return await rosters_of(self.broker).bindings(vhosts, pace, source)
         return await super().everything(caller, args, pace)
 
     def is_kept(self, args: List) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from broker.kernel.through import Through, long_list
 from broker.schema.control_schema import Item, List
 from broker.server.control.figures import counters_in, details, message_stats, watched
 from broker.server.control.flow_rows import Flows
@@ -101,7 +102,7 @@ class Connections(View):
     fixed = frozenset(("name", "user", "vhost", "user_provided_name", "connected_at"))
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
-        for connection in list(self.broker.connections.values()):
+        for connection in Through(self.broker.connections.values()):
             is_wanted = (args.vhost is None or name_of(connection.vhost) == args.vhost) and (
                 args.user is None or name_of(connection.user) == args.user
             )
@@ -262,7 +263,7 @@ class Channels(View):
             return await super().in_kept_order(caller, args, pace)
         # A user who may see the connection may see its channels.
         connections = Connections(self.broker)
-        found: list[Any] = []
+        found: list[Any] = long_list()
         for connection in await in_order(
             await connections.gathered(caller, args, pace), _before_channels, pace
         ):

@@ -8,7 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from broker.kernel.through import Through
+from broker.kernel.through import Through, long_list
 from broker.schema.control_schema import Item, List
 from broker.server.control import troubles
 from broker.server.control.connection_rows import Channels, shown_name
@@ -64,7 +64,7 @@ class Consumers(View):
     figures = frozenset(("trouble", "consumer_timeout"))
 
     async def in_kept_order(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
-        found: list[Any] = []
+        found: list[Any] = long_list()
         vhosts = caller.reach(self.noun, args.vhost, args.user)
         queues = await rosters_of(self.broker).queues(vhosts, pace)
         for start in range(0, len(queues), ITEMS_PER_LOOK):

@@ -30,24 +30,31 @@ async def definitions_export(request: Request[DefinitionsExport]) -> Any:
         target=TARGETS[args.target] if args.target is not None else None,
         secrets=args.secrets,
     )
-    if args.dry_run:
-        pace = Pace()
-        for _, rows in export.sections():
-            for _ in rows:
-                await pace()
-        return {
-            "for": TARGETS[args.target].name if args.target is not None else None,
-            "omitted": await encode_rows(export.omitted),
-            "plugins": [
-                {"plugin": name, "objects": count} for name, count in export.plugins.items()
-            ],
-        }
-    found = head("cluster" if args.vhost is None else "single_virtual_host")
-    if args.slices is not None:
-        return await _in_slices(request, args.slices, found, export)
-    for section, rows in export.sections():
-        found[section] = await encode_rows(row for row in rows if row is not None)
-    return found
+    form = "cluster" if args.vhost is None else "single_virtual_host"
+    if args.slices is not None and not args.dry_run:
+        return await _in_slices(request, args.slices, head(form), export)
+    try:
+        if args.dry_run:
+            return await _left_out(args.target, export)
+        found = head(form)
+        for section, rows in export.sections():
+            found[section] = await encode_rows(row for row in rows if row is not None)
+        return found
+    finally:
+        request.broker.run_task(paced(export.give_up()))
+
+
+async def _left_out(target: str | None, export: Export) -> dict[str, Any]:
+    """What the document leaves out, and which plugins the other broker needs for it."""
+    pace = Pace()
+    for _, rows in export.sections():
+        for _ in rows:
+            await pace()
+    return {
+        "for": TARGETS[target].name if target is not None else None,
+        "omitted": await encode_rows(export.omitted),
+        "plugins": [{"plugin": name, "objects": count} for name, count in export.plugins.items()],
+    }
 
 
 def head(form: str) -> dict[str, Any]:
@@ -69,7 +76,8 @@ async def _in_slices(
     sections = export.sections()
     opened = request.session.lists.open(number, request.caller)
     try:
-        opened.begin(Stepwise(_named(sections)))
+        at_end = lambda: request.broker.run_task(paced(export.give_up()))  # noqa: E731
+        opened.begin(Stepwise(_named(sections), at_end))
         items = await opened.slice()
     except BaseException:
         request.session.lists.close(number)

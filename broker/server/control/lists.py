@@ -32,14 +32,19 @@ from broker.server.control.consumer_rows import Consumers
 from broker.server.control.encoding import encode_rows
 from broker.server.control.open_lists import WHOLE_ROWS, OpenList, RowsOf
 from broker.server.control.past import aged_of_object
-from broker.server.control.picking import first_by_key, found_by, having, picked
+from broker.server.control.picking import (
+    first_by_key,
+    found_by,
+    having,
+    picked,
+    places_of_first,
+)
 from broker.server.control.policy_rows import OperatorPolicies, Policies
 from broker.server.control.queue_rows import Exchanges, Queues
 from broker.server.control.requests import Request, RequestError, bad_request, handles
-from broker.server.control.rosters import column, in_order, rosters_of
+from broker.server.control.rosters import column, in_order, last_first, rosters_of, those_at
 from broker.server.control.views import View
 from broker.server.pace import Pace
-from broker.stats.ordering import first_places
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -121,13 +126,16 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
         whole = scope if things is everything else None
         things = await _sorted(view, things, args, min(last, count), whole, pace)
     elif args.sort_reverse:
-        things = things[::-1]
-    shown = things[first:last]
+        things = await last_first(things, min(last, count), pace)
+    shown = things if first == 0 and last >= len(things) else things[first:last]
+    # Where no one else has it once this is answered, a long list is freed in steps.
+    for each in (things, shown, everything):
+        rosters_of(request.broker).freeing.add(each)
     if opened is not None and len(shown) > WHOLE_ROWS:
         # What changes by itself is that of the slice's time, as the rows are.
         noun_view = VIEWS[args.noun]
         rows = lambda part: map(noun_view(request.broker).chooser(args), part)  # noqa: E731
-        opened.begin(RowsOf(shown, rows))
+        opened.begin(RowsOf(shown, rows, rosters_of(request.broker).freeing))
         items = await opened.slice()
     elif args.page is not None or opened is not None:
         items = await encode_rows(map(view.chooser(args), shown))
@@ -239,20 +247,20 @@ async def _sorted(
     field = args.sort or ""
     is_fixed = view.is_kept(args) and field in view.fixed
     if is_fixed and _is_in_order(view, things, field):
-        return things[::-1] if args.sort_reverse else things
+        return await last_first(things, enough, pace) if args.sort_reverse else things
     if field in view.figures:
         keys = await _figures(view, things, field, pace)
-        places = first_places(keys, enough, args.sort_reverse)
-        return [things[place] for place in places]
+        first = await places_of_first(keys, enough, args.sort_reverse)
+        return await those_at(things, first, pace)
     if field and view.knows_fields and view.sort_key(field) is None:
         return things  # no row has the field, or it is the same in all
     key = view.key_of(field, args) if field else view.order
     name = None if scope is None else (scope, field)
     if is_fixed and (enough > _FEW or view.keeper.is_sorted(name, things)):
         things = await view.keeper.kept(name, lambda: in_order(things, key, pace))
-        return things[::-1] if args.sort_reverse else things
+        return await last_first(things, enough, pace) if args.sort_reverse else things
     places = await first_by_key(things, key, enough, args.sort_reverse, pace)
-    return [things[place] for place in places]
+    return await those_at(things, places, pace)
 
 
 def _scope(request: Request[List], view: View, version: object) -> Any:

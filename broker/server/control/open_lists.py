@@ -19,6 +19,7 @@ from broker.server.control.requests import (
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
+    from broker.server.freeing import Freeing
 
 WHOLE_ROWS = 500
 """Lists up to this length come in one answer."""
@@ -41,12 +42,15 @@ class Source(Protocol):
     async def slice(self) -> Any:
         """The next rows as a msgpack array."""
 
+    def end(self) -> None:
+        """No more is read of it."""
+
 
 class RowsOf:
-    """The rows of things, each as it is when it is read."""
+    """The rows of things, each as it is when it is read. `freeing` has the list at the end."""
 
-    def __init__(self, things: list[Any], rows: Rows) -> None:
-        self._things, self._rows = things, rows
+    def __init__(self, things: list[Any], rows: Rows, freeing: Freeing) -> None:
+        self._things, self._rows, self._freeing = things, rows, freeing
         self._place = 0
 
     @property
@@ -59,17 +63,25 @@ class RowsOf:
         self._place += count
         return rows
 
+    def end(self) -> None:
+        self._freeing.add(self._things)
+        self._things = []
+
 
 class Stepwise:
-    """Rows that a generator makes; None is a step without one."""
+    """Rows that a generator makes; None is a step without one. `at_end` is called at the end."""
 
-    def __init__(self, rows: Iterator[Any]) -> None:
+    def __init__(self, rows: Iterator[Any], at_end: Callable[[], object]) -> None:
         self._rows = rows
+        self._at_end = at_end
         self.is_over = False
 
     async def slice(self) -> Any:
         rows, self.is_over = await encode_steps(self._rows, SLICE_ROWS, SLICE_BYTES)
         return rows
+
+    def end(self) -> None:
+        self._at_end()
 
 
 class OpenList:
@@ -105,6 +117,10 @@ class OpenList:
         assert self._source is not None
         return await self._source.slice()
 
+    def end(self) -> None:
+        if self._source is not None:
+            self._source.end()
+
 
 class OpenLists:
     """Those of one connection to the control socket, by the numbers its peer gave them."""
@@ -130,7 +146,14 @@ class OpenLists:
         return opened
 
     def close(self, number: int) -> None:
-        self._lists.pop(number, None)
+        opened = self._lists.pop(number, None)
+        if opened is not None:
+            opened.end()
+
+    def end(self) -> None:
+        """The connection has ended."""
+        for number in list(self._lists):
+            self.close(number)
 
     async def more(self, number: int, caller: Caller) -> dict[str, Any]:
         """The next slice. Raises RequestError; the list is closed then."""

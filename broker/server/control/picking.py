@@ -3,19 +3,25 @@ with a name that a pattern finds."""
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any
 
 from broker.access.patterns import Pattern
+from broker.kernel.through import long_list
 from broker.server.control.matching import matched
+from broker.server.control.rosters import in_order
 from broker.server.pace import Pace
 from broker.stats.ordering import first_places, numbers, places_before, texts
 
 _STEP = 250
 """Things between two looks at the clock: 0.1 ms with a quick key."""
+
+_FEW = 2_000
+"""Of more than this number all are put in order, or by a thread."""
 
 _NAMES_PER_LOOK = 200
 
@@ -30,14 +36,18 @@ _found: OrderedDict[str, dict[str, bool]] = OrderedDict()
 async def found_by(pattern: Pattern, names: list[str], pace: Pace) -> list[bool]:
     """Which of the names the pattern finds. A page asks for the same again and again: what the
     patterns used lately found is remembered."""
+    found: list[bool] = long_list()
+    if len(names) > _NAMES_REMEMBERED:
+        for start in range(0, len(names), _NAMES_PER_LOOK):
+            found += await matched(pattern, names[start : start + _NAMES_PER_LOOK], pace)
+            await pace()
+        return found
     known = _found.pop(pattern.text, None)
     if known is None or len(known) > _NAMES_REMEMBERED:
         known = {}
-    if len(names) <= _NAMES_REMEMBERED:
-        _found[pattern.text] = known
-        while len(_found) > _PATTERNS_REMEMBERED:
-            _found.popitem(last=False)
-    found: list[bool] = []
+    _found[pattern.text] = known
+    while len(_found) > _PATTERNS_REMEMBERED:
+        _found.popitem(last=False)
     for start in range(0, len(names), _NAMES_PER_LOOK):
         part = names[start : start + _NAMES_PER_LOOK]
         new = [one for one in dict.fromkeys(part) if one not in known]
@@ -49,7 +59,7 @@ async def found_by(pattern: Pattern, names: list[str], pace: Pace) -> list[bool]
 
 async def having(wanted: str, names: list[str], pace: Pace) -> list[bool]:
     """Which of the names have `wanted` in them."""
-    found: list[bool] = []
+    found: list[bool] = long_list()
     for start in range(0, len(names), _NAMES_PER_LOOK):
         found += [wanted in one for one in names[start : start + _NAMES_PER_LOOK]]
         await pace()
@@ -58,7 +68,7 @@ async def having(wanted: str, names: list[str], pace: Pace) -> list[bool]:
 
 async def picked(things: list[Any], fits: list[list[bool]], pace: Pace) -> list[Any]:
     """The things for which one of the lists says so, each at the place of the thing."""
-    kept: list[Any] = []
+    kept: list[Any] = long_list()
     for start in range(0, len(things), _NAMES_PER_LOOK):
         stop = start + _NAMES_PER_LOOK
         parts = zip(*(each[start:stop] for each in fits), strict=True)
@@ -85,14 +95,14 @@ class AsText:
 
 async def first_by_key(
     things: list[Any], key: Callable[[Any], Any], enough: int, reverse: bool, pace: Pace
-) -> list[int]:
+) -> Sequence[int]:
     """The places of the first `enough` things by their keys, in short steps; equals stay in the
     order they come in. Keys are of any types: nothing comes first, then numbers, texts, tuples, and
     others as text."""
     found = None if isinstance(key, AsText) else await _numbers(things, key, pace)
     if found is not None:
-        return first_places(found, enough, reverse)
-    keys: list[Any] = []
+        return await places_of_first(found, enough, reverse)
+    keys: list[Any] = long_list()
     types: set[type] = set()
     for start in range(0, len(things), _STEP):
         stop = start + _STEP
@@ -107,7 +117,18 @@ async def first_by_key(
         for start in range(0, len(keys), _STEP):
             keys[start : start + _STEP] = map(_orderable, keys[start : start + _STEP])
             await pace()
+    if enough > _FEW:
+        places = await in_order(range(len(keys)), keys.__getitem__, pace, reverse)
+        del places[enough:]
+        return places
     return await _first_of(keys, enough, reverse, pace)
+
+
+async def places_of_first(numbers: array[float], enough: int, reverse: bool) -> array[int]:
+    """`first_places`, of very many in a thread."""
+    if enough <= _FEW:
+        return first_places(numbers, enough, reverse)
+    return await asyncio.to_thread(first_places, numbers, enough, reverse)
 
 
 async def _numbers(things: list[Any], key: Callable[[Any], Any], pace: Pace) -> array[float] | None:

@@ -8,7 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from broker.kernel.through import Through
+from broker.kernel.through import Through, long_list
 from broker.schema.columns import chosen
 from broker.schema.control_schema import Item, List
 from broker.server.control import troubles
@@ -73,7 +73,7 @@ class Queues(View):
         things = await rosters_of(self.broker).queues(vhosts, pace)
         if args.user is None:
             return things
-        found = []
+        found: list[Any] = long_list()
         for start in range(0, len(things), QUEUES_PER_STEP):
             part = things[start : start + QUEUES_PER_STEP]
             found += [queue for queue in part if queue.declared_by == args.user]
@@ -81,8 +81,8 @@ class Queues(View):
         return found
 
     async def in_state(self, things: list[Any], words: Collection[str], pace: Pace) -> list[Any]:
-        found: list[Any] = []
-        keys: list[float] = []
+        found: list[Any] = long_list()
+        keys: list[float] = long_list()
         ranks = {word: rank for word, rank in troubles.RANK.items() if word in words}
         for start in range(0, len(things), QUEUES_PER_STEP):
             stop = start + QUEUES_PER_STEP

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import heapq
 from bisect import insort
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, ge, le
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from broker.kernel.through import Through
+from broker.kernel.reached import Reached
+from broker.kernel.through import Through, long_list
+from broker.kernel.wide_dict import WideDict
 from broker.routing.exchange import Binding
 from broker.server.control.encoding import full_name
 from broker.server.freeing import Freeing
@@ -69,15 +71,16 @@ class Roster:
             if (version, len(present)) == (self._version, len(self.things)):
                 break
             known = self.things
-            kept = []
+            kept: list[Any] = long_list()
             for part in _parts(known):
                 kept += [thing for thing in part if present.get(thing.name) is thing]
                 await pace()
-            added: list[Any] = []
+            added: list[Any] = long_list()
             if len(kept) != len(present):
-                there: set[Any] = set()
+                there = Reached()
                 for part in _parts(kept):
-                    there.update(part)
+                    for thing in part:
+                        there.add(thing)
                     await pace()
                 all_of_them = Through(present.values())
                 while part := all_of_them.piece(_STEP):
@@ -87,7 +90,8 @@ class Roster:
                 for thing in added:
                     insort(kept, thing, key=_name)
             else:
-                kept = await in_order([*kept, *added], _name, pace)
+                await move(added, kept, pace)
+                kept = await in_order(kept, _name, pace)
             self.things, self._version = kept, version
             self._freeing.add(known)
             del known
@@ -119,7 +123,7 @@ class BindingRoster:
     ) -> list[Bound]:
         """The list as of now of those from `exchanges`; `queues` are all of the vhost, not older
         than `version`. Both are in order."""
-        found: list[Bound] = []
+        found: list[Bound] = long_list()
         for part in _parts(list(self._sorted)):
             for name in part:
                 if name in self._sorted and name not in vhost.exchanges:
@@ -127,16 +131,18 @@ class BindingRoster:
             await pace()
         for exchange in exchanges:
             if not exchange.name:
-                found += await self._implicit_ones(vhost, queues, version, pace)
+                bound = await self._implicit_ones(vhost, queues, version, pace)
             else:
-                found += await self._bound_to(vhost, exchange, pace)
+                bound = await self._bound_to(vhost, exchange, pace)
+            await extend(found, bound, pace)
             await pace()
         if not vhost.has_leaving:
             return found
-        kept = []
+        kept: list[Bound] = long_list()
         for part in _parts(found):
             kept += [bound for bound in part if not vhost.is_leaving(bound.binding)]
             await pace()
+        self._freeing.add(found)
         return kept
 
     async def _bound_to(self, vhost: VHost, exchange: BoundExchange, pace: Pace) -> list[Bound]:
@@ -145,7 +151,7 @@ class BindingRoster:
         if known is not None and known[0] is exchange and known[1] == exchange.changes:
             return known[2]
         changes = exchange.changes
-        present = []
+        present: list[Any] = long_list()
         for place, binding in enumerate(vhost.bindings(exchange.name)):
             present.append(binding)
             if place % _STEP == 0:
@@ -155,6 +161,7 @@ class BindingRoster:
         self._sorted[exchange.name] = (exchange, changes, bound)
         known = None
         self._freeing.add(before)
+        self._freeing.add(present)
         return bound
 
     async def _implicit_ones(
@@ -162,15 +169,21 @@ class BindingRoster:
     ) -> list[Bound]:
         """Those of the default exchange: each queue by its name."""
         if self._implicit_version != version:
-            known: dict[str, Bound | None] = {}
+            known: WideDict[str, Bound] = WideDict()
             for part in _parts(self._implicit):
-                known.update((bound.binding.destination, bound) for bound in part)
+                for bound in part:
+                    known[bound.binding.destination] = bound
                 await pace()
-            made: list[Bound] = []
+            made: list[Bound] = long_list()
             for part in _parts(queues):
-                made += [known.pop(queue.name, None) or _implicit(vhost, queue) for queue in part]
+                made += [
+                    known.pop(name) if (name := queue.name) in known else _implicit(vhost, queue)
+                    for queue in part
+                ]
                 await pace()
-            known.clear()
+            while known:
+                known.popitem()
+                await pace()
             before, self._implicit, self._implicit_version = self._implicit, made, version
             self._freeing.add(before)
         return self._implicit
@@ -251,7 +264,7 @@ class Rosters:
 
     def __init__(self, broker: Broker) -> None:
         self._topology = broker.topology
-        self._freeing = freeing = Freeing(broker.run_task)
+        self.freeing = freeing = Freeing(broker.run_task)
         self._queues: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._exchanges: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._bindings: WeakKeyDictionary[Any, BindingRoster] = WeakKeyDictionary()
@@ -271,7 +284,7 @@ class Rosters:
             roster = rosters.pop(vhost, None)
             if roster is not None:
                 things, roster.things = roster.things, []
-                self._freeing.add(things)
+                self.freeing.add(things)
         bindings = self._bindings.pop(vhost, None)
         if bindings is not None:
             await bindings.end(pace)
@@ -286,7 +299,7 @@ class Rosters:
         those = sorted(vhosts, key=_name)
 
         async def joined() -> list[Any]:
-            found = []
+            found: list[Any] = long_list()
             for vhost in those:
                 things = await self._of(vhost, self._exchanges, vhost.exchanges, pace)
                 for part in _parts(things):
@@ -301,7 +314,7 @@ class Rosters:
         self, vhosts: Iterable[Any], pace: Pace, source: str | None = None
     ) -> list[Bound]:
         """Bindings by vhost, source, destination and key; `source`: of that exchange only."""
-        found: list[Bound] = []
+        found: list[Bound] = long_list()
         for vhost in sorted(vhosts, key=_name):
             version = self.version
             queues = await self._of(vhost, self._queues, vhost.queues, pace)
@@ -312,8 +325,8 @@ class Rosters:
                 exchanges = [] if one is None else [one]
             roster = self._bindings.get(vhost)
             if roster is None:
-                roster = self._bindings[vhost] = BindingRoster(self._freeing)
-            found += await roster.bring_up(vhost, queues, exchanges, version, pace)
+                roster = self._bindings[vhost] = BindingRoster(self.freeing)
+            await move(await roster.bring_up(vhost, queues, exchanges, version, pace), found, pace)
         return found
 
     async def _joined(
@@ -328,9 +341,9 @@ class Rosters:
             return await self._of(those[0], kept, of(those[0]), pace)
 
         async def joined() -> list[Any]:
-            found: list[Any] = []
+            found: list[Any] = long_list()
             for vhost in those:
-                found += await self._of(vhost, kept, of(vhost), pace)
+                await extend(found, await self._of(vhost, kept, of(vhost), pace), pace)
             return found
 
         count = sum([len(of(vhost)) for vhost in those])
@@ -345,31 +358,35 @@ class Rosters:
     ) -> list[Any]:
         roster = kept.get(vhost)
         if roster is None:
-            roster = kept[vhost] = Roster(self._freeing)
+            roster = kept[vhost] = Roster(self.freeing)
         return await roster.bring_up(present, self.version, pace)
 
 
 async def _followed(known: list[Bound], present: list[Any], vhost: str, pace: Pace) -> list[Bound]:
     """The list of what is bound now, from the list of what was bound before. Bindings are
     compared as objects: those of the list before are still there."""
-    there: set[int] = set()
+    there, held = Reached(), Reached()
     for part in _parts(present):
-        there.update(map(id, part))
+        for binding in part:
+            there.add(binding)
         await pace()
-    kept: list[Bound] = []
-    held: set[int] = set()
+    kept: list[Bound] = long_list()
     for part in _parts(known):
-        staying = [bound for bound in part if id(bound.binding) in there]
-        held.update([id(bound.binding) for bound in staying])
-        kept += staying
+        for bound in part:
+            if bound.binding in there:
+                held.add(bound.binding)
+                kept.append(bound)
         await pace()
-    added: list[Bound] = []
+    added: list[Bound] = long_list()
     if len(kept) != len(present):
         for part in _parts(present):
-            added += [Bound(vhost, binding) for binding in part if id(binding) not in held]
+            added += [Bound(vhost, binding) for binding in part if binding not in held]
             await pace()
+    await let_go(there, pace)
+    await let_go(held, pace)
     if len(added) > _FEW:
-        return await in_order([*kept, *added], _ends, pace)
+        await move(added, kept, pace)
+        return await in_order(kept, _ends, pace)
     for bound in added:
         insort(kept, bound, key=_ends)
     return kept
@@ -386,35 +403,93 @@ def rosters_of(broker: Broker) -> Rosters:
     return found
 
 
+async def extend(found: list[Any], more: list[Any], pace: Pace) -> None:
+    """Adds `more` to the end of `found`, in short steps."""
+    for part in _parts(more):
+        found += part
+        await pace()
+
+
+async def move(things: list[Any], to: list[Any], pace: Pace) -> None:
+    """Takes the things to the end of another list, in short steps, and leaves none."""
+    things.reverse()
+    while things:
+        part = things[-_STEP:]
+        del things[-_STEP:]
+        part.reverse()
+        to += part
+        await pace()
+
+
+async def let_go(things: Reached, pace: Pace) -> None:
+    """Refers no more to the things, in short steps."""
+    while things.let_some_go(_STEP):
+        await pace()
+
+
 async def column(things: list[Any], read: Callable[[Any], Any], pace: Pace) -> list[Any]:
     """What `read` says of each thing, in short steps."""
-    found: list[Any] = []
+    found: list[Any] = long_list()
     for part in _parts(things):
         found += map(read, part)
         await pace()
     return found
 
 
-async def in_order(things: list[Any], key: Callable[[Any], Any], pace: Pace) -> list[Any]:
-    """The things sorted by a key, in short steps: chunks one by one, then merged."""
+async def last_first(things: list[Any], count: int, pace: Pace) -> list[Any]:
+    """The last `count` things, from the end on, in short steps."""
+    found: list[Any] = long_list()
+    for stop in range(len(things), len(things) - count, -_STEP):
+        found += things[max(len(things) - count, stop - _STEP) : stop][::-1]
+        await pace()
+    return found
+
+
+async def those_at(things: list[Any], places: Sequence[int], pace: Pace) -> list[Any]:
+    """The things at these places, in short steps."""
+    found: list[Any] = long_list()
+    for part in _parts(places):
+        found += [things[place] for place in part]
+        await pace()
+    return found
+
+
+async def in_order(
+    things: Sequence[Any], key: Callable[[Any], Any], pace: Pace, reverse: bool = False
+) -> list[Any]:
+    """The things sorted by a key, in short steps: chunks one by one, then merged. Equals stay in
+    their order, also with `reverse`."""
     chunks = []
     for part in _parts(things, _CHUNK):
-        chunks.append(sorted(part, key=key))
+        chunks.append(sorted(part, key=key, reverse=reverse))
         await pace()
     if len(chunks) < 2:
         return chunks[0] if chunks else []
-    if all(key(one[-1]) <= key(other[0]) for one, other in pairwise(chunks)):
-        return [thing for chunk in chunks for thing in chunk]
-    merged = []
-    for place, thing in enumerate(heapq.merge(*chunks, key=key)):
+    merged: list[Any] = long_list()
+    is_before = ge if reverse else le
+    if all(is_before(key(one[-1]), key(other[0])) for one, other in pairwise(chunks)):
+        chunks.reverse()
+        while chunks:
+            merged += chunks.pop()
+            await pace()
+        return merged
+    runs = map(_emptied, chunks)
+    for place, thing in enumerate(heapq.merge(*runs, key=key, reverse=reverse)):
         merged.append(thing)
         if place % _STEP == 0:
             await pace()
     return merged
 
 
-def _parts(things: list[Any], size: int = _STEP) -> Iterator[list[Any]]:
-    """The list in pieces."""
+def _emptied(things: list[Any]) -> Iterator[Any]:
+    """Takes one thing after the other from the list."""
+    things.reverse()
+    while things:
+        yield things.pop()
+
+
+def _parts(things: Sequence[Any], size: int = _STEP) -> Iterator[Sequence[Any]]:
+    """The things in pieces."""
     for start in range(0, len(things), size):
         yield things[start : start + size]
 

@@ -150,6 +150,7 @@ class Session:
             log.error("control socket: cannot read a request: %s", error)
         finally:
             self.subscriptions.close()
+            self.lists.end()
             for task in self._requests:
                 task.cancel()
             for callback in self.at_end:

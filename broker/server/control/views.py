@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from broker.kernel.through import long_list
 from broker.schema.columns import chosen, value_at
 from broker.schema.control_schema import NOUNS, Item, List
 from broker.server.control import troubles
@@ -141,7 +142,7 @@ class View:
 
     async def gathered(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         """All of them as they come. Raises RequestError as `all` does."""
-        found: list[Any] = []
+        found: list[Any] = long_list()
         things = iter(self.all(caller, args))
         while part := list(islice(things, ITEMS_PER_LOOK)):
             found += [thing for thing in part if thing is not None]
@@ -158,7 +159,7 @@ class View:
 
     async def in_state(self, things: list[Any], words: Collection[str], pace: Pace) -> list[Any]:
         """Those that have one of the words of trouble."""
-        found = []
+        found: list[Any] = long_list()
         for place, thing in enumerate(things):
             if self.trouble(thing) in words:
                 found.append(thing)
