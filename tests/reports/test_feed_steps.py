@@ -7,7 +7,7 @@ import weakref
 from itertools import pairwise
 from pathlib import Path
 
-from broker.features.usage.feed import LINES_PER_STEP, LOOKS_PER_STEP
+from broker.features.usage.feed import LINES_PER_STEP, FREED_PER_STEP
 from tests.reports.feeds import TEN, MadeUpBroker, MadeUpConnection, about, feed_of, run_round
 
 MINUTE = 60_000
@@ -44,7 +44,7 @@ def test_queues_that_end_during_a_round_are_let_go_of_in_steps(tmp_path: Path) -
             step()
         left.append(len(there))
     assert left[-1] == 0
-    assert max(before - after for before, after in pairwise(left)) <= LOOKS_PER_STEP
+    assert max(before - after for before, after in pairwise(left)) <= FREED_PER_STEP
 
 
 def test_lines_of_queues_that_were_deleted_are_let_go_of_as_they_are_written(

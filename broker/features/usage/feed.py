@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 # Objects that a step checks, or lines that it writes: 40 take about 0.2 ms, encoding included.
 LOOKS_PER_STEP = 100
 LINES_PER_STEP = 40
-QUEUES_PER_STEP = 400
+QUEUES_PER_STEP = 100
+FREED_PER_STEP = 20
 CHANNELS_PER_LOOK = 20
 
 STANDING_MS = 60_000
@@ -259,7 +260,7 @@ class Feed(Feature):
         queues, to which nothing else refers any more."""
         are_left = True
         while are_left:
-            are_left = self._ended.let_some_go(LOOKS_PER_STEP)
+            are_left = self._ended.let_some_go(FREED_PER_STEP)
             yield None
 
     def _again(self, pending: Pending) -> Iterator[Step]:
