@@ -7,7 +7,7 @@ import weakref
 from itertools import pairwise
 from pathlib import Path
 
-from broker.features.usage.feed import LINES_PER_STEP, FREED_PER_STEP
+from broker.features.usage.feed import FREED_PER_STEP, LINES_PER_STEP
 from tests.reports.feeds import TEN, MadeUpBroker, MadeUpConnection, about, feed_of, run_round
 
 MINUTE = 60_000
