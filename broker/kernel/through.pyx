@@ -24,7 +24,7 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object op)
 
 
-def long_list() -> list:
+cpdef list long_list():
     """An empty list for very many things, into which the garbage collector does not look: a walk
     over 200,000 things that lie elsewhere in memory each takes 40 ms of one turn. It must not refer
     to what refers to it."""

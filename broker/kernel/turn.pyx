@@ -20,6 +20,7 @@ from posix.time cimport nanosleep, timespec
 from broker.kernel cimport clock
 from broker.kernel.moderation cimport Moderation
 from broker.kernel.reading cimport Reading
+from broker.kernel.through cimport long_list
 
 
 cdef extern from "<sys/prctl.h>" nogil:
@@ -62,8 +63,8 @@ cdef class Turn:
 
     def __init__(self, schedule=None, after=None):
         self.shares = []
-        self.queues = []
-        self.connections = []
+        self.queues = long_list()
+        self.connections = long_list()
         self.schedule = schedule
         self.after = after
         self.scheduled = False
@@ -155,7 +156,7 @@ cdef class Turn:
             self.share_out()
         if self.queues:
             tasks = self.queues
-            self.queues = []
+            self.queues = long_list()
             left = self.work_through(tasks, began + DELIVER_NS, "a queue failed in its turn")
             if left:
                 left.extend(self.queues)
@@ -164,7 +165,7 @@ cdef class Turn:
         self.after()
         if self.connections:
             tasks = self.connections
-            self.connections = []
+            self.connections = long_list()
             left = self.work_through(
                 tasks, clock.monotonic_ns() + WRITE_NS, "a connection failed in its turn")
             if left:

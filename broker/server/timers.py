@@ -14,6 +14,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from broker.kernel.through import long_list
+
 log = logging.getLogger("leveret.timers")
 
 SLOT_S = 0.001
@@ -44,7 +46,9 @@ class TimingWheel:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._slots: dict[int, list[Timer]] = {}
-        self._order: list[int] = []
+        self._order: list[int] = long_list()
+        self._due: list[Timer] = []
+        """Of the slot that fires, those that are left, the next one last."""
         self._handle: asyncio.TimerHandle | None = None
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
@@ -67,7 +71,8 @@ class TimingWheel:
         if timers is not None:
             timers.append(timer)
             return timer
-        self._slots[slot] = [timer]
+        timers = self._slots[slot] = long_list()
+        timers.append(timer)
         heapq.heappush(self._order, slot)
         if self._order[0] == slot:
             self._arm()
@@ -76,21 +81,23 @@ class TimingWheel:
     def _arm(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        self._handle = self._loop.call_at(self._order[0] * SLOT_S, self._fire)
+        when = self._loop.time() if self._due else self._order[0] * SLOT_S
+        self._handle = self._loop.call_at(when, self._fire)
 
     def _fire(self) -> None:
         self._handle = None
         now = self._loop.time()
         until = time.perf_counter() + TURN_S
-        while self._order and self._order[0] * SLOT_S <= now and time.perf_counter() < until:
-            slot = heapq.heappop(self._order)
-            timers = self._slots.pop(slot)[::-1]
-            while timers and time.perf_counter() < until:
-                self._call(timers.pop())
-            if timers:  # in the next turn, before what was due later
-                self._slots[slot] = timers[::-1]
-                heapq.heappush(self._order, slot)
-        if self._order:
+        while time.perf_counter() < until:
+            if self._due:
+                self._call(self._due.pop())
+            elif self._order and self._order[0] * SLOT_S <= now:
+                # In place: a slot may have 100,000.
+                self._due = self._slots.pop(heapq.heappop(self._order))
+                self._due.reverse()
+            else:
+                break
+        if self._due or self._order:
             self._arm()
 
     @staticmethod
@@ -107,3 +114,4 @@ class TimingWheel:
             self._handle.cancel()
         self._slots.clear()
         self._order.clear()
+        self._due.clear()

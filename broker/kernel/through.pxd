@@ -1,0 +1,1 @@
+cpdef list long_list()
