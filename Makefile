@@ -18,8 +18,8 @@ run:  ## start the appliance: broker, web app and reports (options: ARGS="--amqp
 build:  ## set up everything that `run` needs, without starting it
 	@$(SETUP) run
 
-test: test-environment  ## run all tests, four files at a time (options: JOBS=0 ARGS="-k confirms -x")
-	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+test: test-environment  ## run all tests, four files at a time (options: QUICK=1 without the slowest, JOBS=0 ARGS="-k confirms -x")
+	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile $(if $(QUICK),-m "not slow") $(ARGS)
 
 test-environment:
 	@$(SETUP) test

@@ -107,6 +107,12 @@ def shared_leveret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applian
         yield make(problem_grace=0)
 
 
+def slow_tests() -> set[str]:
+    """The tests that are named in `slow_tests.txt`, without their cases."""
+    lines = Path(__file__).with_name("slow_tests.txt").read_text().splitlines()
+    return {line for line in lines if not line.startswith("#")}
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """End a test that hangs, so that it fails with a traceback instead of stopping the run."""
@@ -137,8 +143,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return scheduling.Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes long, in a parallel run."""
+    """Mark the slow ones, and begin with what takes long, in a parallel run."""
+    slow = slow_tests()
+    for item in items:
+        if item.nodeid.partition("[")[0] in slow:
+            item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: scheduling.turn_of(item.nodeid))
 

@@ -152,7 +152,8 @@ def test_it_finds_its_way_without_summaries(broker: Appliance, kill: bool) -> No
         elif number % 3 == 1:
             path.write_bytes(data[: len(data) // 2])
         else:
-            path.write_bytes(data[:20] + bytes([data[20] ^ 1]) + data[21:])
+            # A kill may have left less of it.
+            path.write_bytes(data[:20] + bytes(each ^ 1 for each in data[20:21]) + data[21:])
     broker.start()
     client = connect(broker)
     assert streams.read(client, stream, 40, x_stream_filter="v") == list(enumerate(bodies))

@@ -56,7 +56,6 @@ def web(broker: Appliance) -> Iterator[Web]:
     started.close()
 
 
-@pytest.mark.slow
 def test_the_web_process_waits_for_the_broker_and_survives_it(web: Web, broker: Appliance) -> None:
     guest = ("guest", "guest")
     away = web.client.get("/api/whoami", auth=guest)

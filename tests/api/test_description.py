@@ -1,7 +1,6 @@
 """The OpenAPI description: it is there, and the API keeps to it under any input."""
 
 import httpx
-import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -11,7 +10,6 @@ from tests.hostile.figures import cpu_seconds
 EXAMPLES = 4
 
 
-@pytest.mark.slow
 def test_no_input_breaks_it(leveret: Appliance) -> None:
     """As an administrator, who may do everything, on an appliance of its own."""
     described = schemathesis.openapi.from_url(leveret.http_url + "/api/openapi.json")

@@ -19,7 +19,6 @@ def victim(tmp_path: Path) -> Iterator[Leveret]:
     broker.stop()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_it_loses_alters_and_reorders_nothing_confirmed_when_killed_under_load(
     victim: Leveret, tmp_path: Path, seed: int
@@ -35,7 +34,6 @@ def test_it_loses_alters_and_reorders_nothing_confirmed_when_killed_under_load(
     assert verdict.confirmed > 1000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_it_loses_nothing_in_any_mode_of_confirms_when_the_publisher_sends_again(
     victim: Leveret, mode: str

@@ -14,7 +14,6 @@ DEEDS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("index", INDEXES)
 def test_it_lives_through_its_operators_and_loses_nothing_confirmed(
     tmp_path: Path, index: str

@@ -58,7 +58,6 @@ def test_a_body_behind_other_requests_arrives_whole(shared_leveret: Appliance) -
     assert found == [*[b"200"] * 20, b"201", b"200"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "more"),
     [

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.soak.attackers import KINDS
 from tests.soak.soak import Soak
 from tests.soak.whole import Quiet
 
 
-@pytest.mark.slow
 def test_no_message_is_lost_under_mixed_load_attacks_and_a_kill(tmp_path: Path) -> None:
     soak = Soak(tmp_path, seconds=0, seed=3, phase=4.0, rest=0.0, reports_every=0)
     try:

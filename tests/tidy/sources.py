@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,16 +112,26 @@ def definitions() -> set[str]:
     return names
 
 
-def members(owner: str) -> list[set[str]]:
-    """What is defined in each file that has the class `owner`, and in those of its bases."""
-    found, wanted, seen = [], [owner], set()
+@functools.cache
+def classes() -> dict[str, list[tuple[frozenset[str], Path]]]:
+    """The bases of each class, and the file that it is in; a name may be used several times."""
+    found: dict[str, list[tuple[frozenset[str], Path]]] = {}
+    for path in files(".py", ".pyx", ".pxd"):
+        for head in re.finditer(r"^(?:cdef )?class (\w+)(?:\(([^)]*)\))?:", path.read_text(), re.M):
+            bases = frozenset(base.strip() for base in (head[2] or "").split(","))
+            found.setdefault(head[1], []).append((bases, path))
+    return found
+
+
+def members(owner: str) -> set[str]:
+    """What is defined in the files that have the class `owner`, and in those of its bases."""
+    found: set[str] = set()
+    wanted, seen = [owner], set()
     while wanted:
         name = wanted.pop()
         seen.add(name)
-        for path in files(".py", ".pyx", ".pxd"):
-            text = path.read_text()
-            for head in re.finditer(rf"^(?:cdef )?class {name}\b(?:\(([^)]*)\))?:", text, re.M):
-                found.append({group for each in _DEFINITION.finditer(text)
-                              for group in each.groups() if group})  # fmt: skip
-                wanted += {base.strip() for base in (head[1] or "").split(",")} - seen - {""}
+        for bases, path in classes().get(name, ()):
+            for each in _DEFINITION.finditer(path.read_text()):
+                found.update(group for group in each.groups() if group)
+            wanted += bases - seen
     return found

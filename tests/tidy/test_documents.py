@@ -104,9 +104,19 @@ def test_it_names_methods_by_their_class(name: str) -> None:
     """`Turn.run`: `run` is defined where `Turn` is, or where a class is that it derives from."""
     missing = set()
     for owner, method in re.findall(r"`([A-Z]\w+)\.(\w+)`", text(name)):
-        if not any(method in found for found in members(owner)):
+        if method not in members(owner):
             missing.add(f"{owner}.{method}")
     assert not missing, f"{name} names {sorted(missing)}"
+
+
+def test_the_slow_tests_that_are_named_exist() -> None:
+    lines = [line.split("::") for line in text("tests/slow_tests.txt").splitlines()]
+    missing = [
+        "::".join(line)
+        for line in lines
+        if len(line) == 2 and f"def {line[1]}(" not in text(line[0])
+    ]
+    assert not missing
 
 
 def test_the_tests_that_the_security_standard_names_exist() -> None:

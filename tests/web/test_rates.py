@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Browser
 
 from tests.appliance import Appliance
@@ -21,7 +20,6 @@ RATE = 400
 SECONDS = 2
 
 
-@pytest.mark.slow
 def test_all_that_is_shown_of_a_constant_load_is_within_five_per_cent(
     make_leveret: Callable[..., Appliance], browser: Browser, tmp_path: Path
 ) -> None:
