@@ -433,20 +433,12 @@ def _in_order(queues: WideDict[str, MessageQueue]) -> Iterator[MessageQueue | No
         return
     walk, runs = Through(queues.values()), []
     while some := walk.piece(_FEW):
-        names: list[str] = long_list()
-        names += sorted([queue.name for queue in some], reverse=True)
-        runs.append(_emptied(names))
+        runs.append(Through(sorted([queue.name for queue in some])))
         yield None
     for name in heapq.merge(*runs):
         queue = queues.get(name)
         if queue is not None:
             yield queue
-
-
-def _emptied(names: list[str]) -> Iterator[str]:
-    """Takes one after the other from the end of the list."""
-    while names:
-        yield names.pop()
 
 
 def _is_own(queue: MessageQueue) -> bool:

@@ -459,33 +459,24 @@ async def in_order(
 ) -> list[Any]:
     """The things sorted by a key, in short steps: chunks one by one, then merged. Equals stay in
     their order, also with `reverse`."""
-    chunks = []
-    for part in _parts(things, _CHUNK):
-        chunks.append(sorted(part, key=key, reverse=reverse))
-        await pace()
-    if len(chunks) < 2:
-        return chunks[0] if chunks else []
-    merged: list[Any] = long_list()
     is_before = ge if reverse else le
-    if all(is_before(key(one[-1]), key(other[0])) for one, other in pairwise(chunks)):
-        chunks.reverse()
-        while chunks:
-            merged += chunks.pop()
+    runs, ends = [], []
+    for part in _parts(things, _CHUNK):
+        run = sorted(part, key=key, reverse=reverse)
+        ends.append((key(run[0]), key(run[-1])))
+        runs.append(Through(run))
+        await pace()
+    merged: list[Any] = long_list()
+    if all(is_before(last, first) for (_, last), (first, _) in pairwise(ends)):
+        for each in runs:
+            merged += each
             await pace()
         return merged
-    runs = map(_emptied, chunks)
     for place, thing in enumerate(heapq.merge(*runs, key=key, reverse=reverse)):
         merged.append(thing)
         if place % _STEP == 0:
             await pace()
     return merged
-
-
-def _emptied(things: list[Any]) -> Iterator[Any]:
-    """Takes one thing after the other from the list."""
-    things.reverse()
-    while things:
-        yield things.pop()
 
 
 def _parts(things: Sequence[Any], size: int = _STEP) -> Iterator[Sequence[Any]]:

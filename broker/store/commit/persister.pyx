@@ -21,6 +21,7 @@ from libc.string cimport memset, strdup
 
 from broker.kernel.clock cimport monotonic_ns
 from broker.kernel.contracts cimport Confirmer, Origins
+from broker.kernel.through cimport long_list
 from broker.store.commit.background cimport Background
 from broker.store.commit.content_file cimport ContentFiles
 from broker.store.commit.contracts cimport Dirty
@@ -41,9 +42,6 @@ from broker.store.files.observer import KINDS
 from broker.store.files.open_files cimport OpenFiles
 from broker.store.files.planted cimport planted
 from broker.store.files.waits import Waits
-
-cdef extern from "Python.h":
-    void PyObject_GC_UnTrack(object op)
 
 log = logging.getLogger("leveret.store")
 
@@ -80,7 +78,7 @@ cdef class Persister:
         self.relieved = None
         self.no_sync = no_sync
         self.first = []
-        self.dirty = []
+        self.dirty = long_list()
         self.behind = []
         self.left = []
         self.left_behind = []
@@ -170,10 +168,6 @@ cdef class Persister:
                 self.behind.append(store)
             else:
                 self.dirty.append(store)
-                if len(self.dirty) == MANY_DIRTY:
-                    # Python's garbage collector does not walk over it from now on: 100,000 queues,
-                    # each elsewhere in memory, took 10 ms of whichever turn it was.
-                    PyObject_GC_UnTrack(self.dirty)
         return 0
 
     cdef bint has_dirty(self) noexcept:
@@ -367,7 +361,7 @@ cdef class Persister:
         cdef Dirty store
         cdef Confirmer confirmer
         # From its end on: taking the first of 100,000 would move the others.
-        self.left, self.dirty = self.dirty, []
+        self.left, self.dirty = self.dirty, long_list()
         self.left.reverse()
         self.left_behind, self.behind = self.behind, []
         self.left_behind.reverse()
