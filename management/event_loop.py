@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _ADDRESS = "leveret.address"
 """Key of what a transport tells about itself."""
+_SHAKING = "leveret.shaking"
+"""The same: whether its TLS handshake is under way."""
 _ACCEPTING = "accepting"
 """In whose turn sockets are accepted and connections made: no client that is connected waits for
 more of it than for one address."""
@@ -49,6 +51,7 @@ class EventLoop(asyncio.SelectorEventLoop):
         self._scheduler = scheduler_of(self)
         self._making_for: str | None = None
         """The client whose connection is made at the moment."""
+        self._is_making_tls = False
         self._due: set[int] = set()
         """Descriptors that are ready and wait for their turn. Of the first few the selector tells
         again in each turn of the loop; of hundreds that would be most of the turn."""
@@ -67,6 +70,8 @@ class EventLoop(asyncio.SelectorEventLoop):
         if address is None:
             return super().call_soon(callback, *args, context=context)
         self._check_closed()  # type: ignore[attr-defined]
+        if context is None and self._is_making_tls:
+            return self._scheduler.shake(address, callback, *args)
         handle = asyncio.Handle(callback, args, self, context)
         self._scheduler.step(address, handle, self)
         return handle
@@ -86,7 +91,10 @@ class EventLoop(asyncio.SelectorEventLoop):
                 self._due.add(event[0].fd)
                 if len(self._due) > _TOLD_AGAIN:
                     self._hush(event[0].fd)
-                self._scheduler.begin(address, self._work_on, *event)
+                transport = _transport_of(event[0])
+                is_shaking = transport is not None and transport.get_extra_info(_SHAKING)
+                begin = self._scheduler.shake if is_shaking else self._scheduler.begin
+                begin(address, self._work_on, *event)
 
     def _work_on(self, key: SelectorKey, mask: int) -> None:
         """Reads or writes. If the socket was closed meanwhile, its descriptor may be another's; its
@@ -146,6 +154,7 @@ class EventLoop(asyncio.SelectorEventLoop):
             return make(*args, **more)
         peer = extra.get("peername")
         extra[_ADDRESS] = self._making_for = address_of(peer[0]) if peer else "unix"
+        self._is_making_tls = _SHAKING in extra
         try:
             return Context().run(make, *args, **more)
         finally:
@@ -161,11 +170,19 @@ class EventLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Transport:
         """The same with TLS; `waiter` is done when the handshake is over."""
         make = super()._make_ssl_transport  # type: ignore[misc]
+        if waiter is None or not more.get("server_side"):
+            return self._made(make, rawsock, protocol, sslcontext, waiter, **more)
+        extra: dict[str, Any] = more.setdefault("extra", {})
+        extra[_SHAKING] = True
         made = self._made(make, rawsock, protocol, sslcontext, waiter, **more)
-        if waiter is not None and more.get("server_side"):
-            peer = (more.get("extra") or {}).get("peername")
-            handshake = self._handshakes.begin(peer[0] if peer else "", made.abort)
-            waiter.add_done_callback(lambda _: self._handshakes.end(handshake))
+        peer = extra.get("peername")
+        handshake = self._handshakes.begin(peer[0] if peer else "", made.abort)
+
+        def end(_: object) -> None:
+            extra[_SHAKING] = False
+            self._handshakes.end(handshake)
+
+        waiter.add_done_callback(end)
         return made
 
 
@@ -175,8 +192,12 @@ def _whose(key: SelectorKey) -> str | None:
     handle = key.data[0] or key.data[1]
     if getattr(handle._callback, "__name__", "") == "_accept_connection":
         return _ACCEPTING
-    transport = getattr(handle._callback, "__self__", None)
-    if not isinstance(transport, asyncio.BaseTransport):
-        return None
-    address: str | None = transport.get_extra_info(_ADDRESS)
+    transport = _transport_of(key)
+    address: str | None = None if transport is None else transport.get_extra_info(_ADDRESS)
     return address
+
+
+def _transport_of(key: SelectorKey) -> asyncio.BaseTransport | None:
+    handle = key.data[0] or key.data[1]
+    transport = getattr(handle._callback, "__self__", None)
+    return transport if isinstance(transport, asyncio.BaseTransport) else None

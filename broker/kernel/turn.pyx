@@ -7,8 +7,9 @@ connection writes once. A method that reads a queue before that makes it deliver
 (`deliver_first`), so that it sees the effect of earlier methods of the same chunk.
 
 However many clients there are, a turn of the loop is short: received bytes are parsed for
-`TAKE_NS`, and further connections wait in a queue for the next turn. Queues deliver for
-`DELIVER_NS`, connections write for `WRITE_NS`, and the remaining ones are first in the next turn.
+`TAKE_NS`, and further connections wait in a line for the turns to come, each of which has `LINE_NS`
+for it. Queues deliver for `DELIVER_NS`, connections write for `WRITE_NS`, and the remaining ones
+are first in the next turn.
 """
 
 import logging
@@ -36,9 +37,10 @@ cdef enum:
 
 # Each is exceeded by one step at most: a chunk, the part of one queue, a write.
 cdef enum:
-    TAKE_NS = 1000000
-    DELIVER_NS = 1000000
-    WRITE_NS = 1000000
+    TAKE_NS = 500000
+    LINE_NS = 500000
+    DELIVER_NS = 500000
+    WRITE_NS = 500000
 
 # Messages that all queues together drop in one turn (expired, over a limit): a new policy may
 # concern every message there is.
@@ -266,7 +268,7 @@ cdef class Turn:
         cdef uint64_t began = clock.monotonic_ns()
         cdef uint64_t spent = 0
         self.taken_ns = 0
-        while count and (spent < TAKE_NS or not self.is_sliced):
+        while count and (spent < LINE_NS or not self.is_sliced):
             count -= 1
             try:
                 self.line.popleft()()
@@ -274,6 +276,8 @@ cdef class Turn:
                 log.exception("a connection failed in its turn")
             spent = clock.monotonic_ns() - began
             self.taken_ns = spent
+        # Who comes alone must not wait behind a thousand that stand in line.
+        self.taken_ns = 0
         self.line_scheduled = False
         if self.line:
             self.line_scheduled = True

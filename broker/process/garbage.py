@@ -27,7 +27,7 @@ log = logging.getLogger("leveret.garbage")
 
 YOUNG, MIDDLE, OLD = 350, 1, 1
 """Thresholds of `gc.set_threshold`: at most 350 x 2 x 2 objects come to those a walk has kept."""
-LONG_WALK_S, LONG_IN_ANY_CASE_S = 0.002, 0.005
+LONG_WALK_S, LONG_IN_ANY_CASE_S = 0.002, 0.003
 KEPT_MIN = 2_500
 """The objects that a collection kept are frozen if it took this CPU time and kept this number of
 objects, so that the next one is short. Fewer can take long, too, as a list of a million does: then

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_STEP_S = 0.0005
+_STEP_S = 0.0002
 _NODE_EVERY_S = 5.0
 
 

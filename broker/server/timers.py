@@ -23,7 +23,7 @@ COARSE_SLOTS = 10
 COARSEST_SLOTS = 128
 FINE_UNTIL_SLOTS = 2048
 """A time from this one on is rounded up by up to a 128th of it."""
-TURN_S = 0.002
+TURN_S = 0.001
 """The loop is left to others when callbacks that are due have taken this long."""
 
 

@@ -89,8 +89,8 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         return buffer[:LATE_BYTES] if sizehint < 0 and self._broker.turn.late else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if not self._shaken and (self._waiting or self._broker.turn.late):
-            # A step of a handshake takes a millisecond: the others shake hands in the next turn.
+        if not self._shaken:
+            # A step of a handshake takes a millisecond, twice what a turn has for who comes in it.
             if not self._waiting:
                 self._transport.pause_reading()
                 self._broker.turn.next_in_line(self._shake_late)

@@ -14,7 +14,7 @@ from broker.kernel.steps import Pause
 
 log = logging.getLogger("leveret.slices")
 
-SLICE_S = 0.0005
+SLICE_S = 0.00025
 
 
 class _Work(NamedTuple):

@@ -139,6 +139,21 @@ async def test_a_turn_of_the_loop_has_few_steps() -> None:
     assert counts == [1] * 10
 
 
+async def test_handshakes_of_an_address_wait_for_its_others_but_not_for_ever() -> None:
+    turns = ClientScheduler(lambda: 1.0, clock=lambda: 0.0)
+    done: list[str] = []
+    step = stepping(turns, done)
+    for number in range(4):
+        turns.shake("a", done.append, f"a shaken {number}")
+    for number in range(8):
+        step(f"a{number}")
+    turns.begin("a", done.append, "a new")
+    await asyncio.sleep(0)
+    assert [done.index(f"a shaken {number}") for number in range(4)] == [3, 7, 11, 12]
+    others = [each for each in done if "shaken" not in each]
+    assert others == [*(f"a{number}" for number in range(8)), "a new"]
+
+
 async def test_what_ended_while_it_waited_takes_no_turn() -> None:
     turns = ClientScheduler(lambda: 1.0)
     waiting = [asyncio.create_task(turns.take("a")) for _ in range(3)]

@@ -240,10 +240,10 @@ def large_messages(attacker: Attacker) -> str:
 def large_records(attacker: Attacker) -> str:
     """Messages of the largest size into a stream, which is read, and through an exchange that
     delays."""
-    client = attacker.amqp()
+    client, reader = attacker.amqp(), attacker.amqp()
     arguments = {"x-queue-type": "stream", "x-max-length-bytes": 1 << 30}
     client.call(1, "queue.declare", queue="s", durable=True, arguments=arguments)
-    client.call(1, "queue.declare", queue="late", exclusive=True)
+    client.call(1, "queue.declare", queue="late", auto_delete=True)
     client.call(
         1,
         "exchange.declare",
@@ -252,20 +252,20 @@ def large_records(attacker: Attacker) -> str:
         arguments={"x-delayed-type": "fanout"},
     )
     client.call(1, "queue.bind", queue="late", exchange="later")
-    client.call(2, "channel.open")
-    client.call(2, "basic.qos", prefetch_count=1)
-    client.call(2, "basic.consume", queue="late", no_ack=True)
-    client.call(2, "basic.consume", queue="s", arguments={"x-stream-offset": "next"})
+    # On a connection of its own: one that sends such a message reads nothing meanwhile.
+    reader.call(1, "basic.qos", prefetch_count=1)
+    reader.call(1, "basic.consume", queue="late", no_ack=True)
+    reader.call(1, "basic.consume", queue="s", arguments={"x-stream-offset": "next"})
     body = bytes(attacker.count(attacker.limit("max_message_size")))
     sent = 0
     for _ in attacker.rounds():
         client.publish(1, "", "s", body, delivery_mode=2)
         client.publish(1, "later", "", body, delivery_mode=2, headers={"x-delay": 10})
-        for message in client.expect_messages(2, 2):
-            if message.exchange == "":
-                client.send_method(2, "basic.ack", delivery_tag=message.tag)
+        for message in reader.expect_messages(2):
+            if message.method.fields["exchange"] == "":
+                reader.send_method(1, "basic.ack", delivery_tag=message.tag)
         sent += 2
-    client.call(2, "channel.close", reply_code=200, reply_text="")
+    reader.call(1, "channel.close", reply_code=200, reply_text="")
     client.call(1, "queue.delete", queue="s")
     client.call(1, "exchange.delete", exchange="later")
     return f"{sent} messages of {len(body):,} bytes"
