@@ -45,5 +45,5 @@ cdef class Turn:
     cdef bint is_late_after(self, uint64_t more) noexcept
     cdef int wait_in_line(self, callback) except -1
     cdef int read_on(self) except -1
-    cdef list work_through(self, list tasks, uint64_t until, str failed)
+    cdef list work_through(self, list tasks, uint64_t length, str failed)
     cdef int touch_connection(self, Task connection) except -1
