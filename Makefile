@@ -9,7 +9,7 @@ SETUP := python3 tools/environment.py
 JOBS := $(if $(CI),2,4)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk large-stream history-states bridge-faults bridge-links many-bindings fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
+.PHONY: help run build package test test-all add-ons crash storm power fuzz-store full-disk stalled-disk large-stream history-states bridge-faults bridge-links many-bindings fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
 run:  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@$(SETUP) start
@@ -18,8 +18,11 @@ run:  ## start the appliance: broker, web app and reports (options: ARGS="--amqp
 build:  ## set up everything that `run` needs, without starting it
 	@$(SETUP) run
 
-test: test-environment  ## run all tests, four files at a time (options: QUICK=1 without the slowest, JOBS=0 ARGS="-k confirms -x")
-	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile $(if $(QUICK),-m "not slow") $(ARGS)
+test: test-environment  ## run the tests but the slowest, four files at a time (options: ALL=1 with them, JOBS=0 ARGS="-k confirms -x")
+	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile $(if $(CI)$(ALL)$(ARGS),,-m "not slow") $(ARGS)
+
+test-all:  ## run all tests, as CI does
+	@$(MAKE) test ALL=1
 
 test-environment:
 	@$(SETUP) test
