@@ -29,7 +29,8 @@ class Bindings:
 
     Those to a deleted queue or exchange are `leaving`: exchanges still have them, they are not
     shown, and they are removed one by one (`broker.vhosts.unbinding`). The name may be used again
-    meanwhile.
+    meanwhile, and deleted again: what leaves then is kept beside what leaves already, since to put
+    40,000 together takes 65 ms.
     """
 
     def __init__(
@@ -43,7 +44,8 @@ class Bindings:
         self._memory = memory
         self._to: dict[End, Rows] = {}
         self._picked: dict[End, Rows] = {}
-        self.leaving: dict[End, Rows] = {}
+        self.leaving: dict[End, list[Rows]] = {}
+        """Rows of each deletion, of which other bindings may have taken the place meanwhile."""
         self.count = 0
         """How many exchanges have, those that leave included."""
 
@@ -55,7 +57,6 @@ class Bindings:
         if current is not None and self.is_leaving(current):
             exchange.unbind(current)
             self._uncount(current, exchange)
-            _drop(self.leaving, current, row)
         if exchange.bind(binding, row):
             self.count += 1
             self._memory.taken += binding_memory(binding, exchange)
@@ -74,8 +75,10 @@ class Bindings:
 
     def is_leaving(self, binding: Binding) -> bool:
         """Whether this binding of an exchange leads to a deleted queue or exchange."""
-        rows = self.leaving.get((binding.destination_type, binding.destination))
-        return rows is not None and rows.get((binding.source, identity(binding))) is binding
+        if not self.leaving:
+            return False
+        rows = self._to.get((binding.destination_type, binding.destination))
+        return rows is None or rows.get((binding.source, identity(binding))) is not binding
 
     def remove(self, binding: Binding) -> BoundExchange | None:
         """The exchange it was removed from; None if it, or its exchange, is not there."""
@@ -101,21 +104,18 @@ class Bindings:
             exchange = self.remove(binding)
             if exchange is not None:
                 yield exchange
-        rows = self._to.pop((kind, name), {})
-        before = self.leaving.get((kind, name), {})
-        if len(before) > len(rows):
-            rows, before = before, rows
-        for row, binding in before.items():
-            rows[row] = binding
+        rows = self._to.pop((kind, name), None)
         if rows:
-            self.leaving[kind, name] = rows
+            self.leaving.setdefault((kind, name), []).append(rows)
 
     def drop_to(self, kind: str, name: str) -> Iterator[BoundExchange | None]:
         """Removes those to a deleted queue or exchange, one a step. Its exchange, where it
         is there."""
-        while rows := self.leaving.get((kind, name)):
-            (source, row), binding = rows.popitem()
-            if not rows:
+        while deletions := self.leaving.get((kind, name)):
+            (source, row), binding = deletions[-1].popitem()
+            if not deletions[-1]:
+                deletions.pop()
+            if not deletions:
                 del self.leaving[kind, name]
             exchange = self._exchanges.get(source)
             # Another exchange may have this name now.
@@ -131,7 +131,7 @@ class Bindings:
             # A topic exchange's tree of 100,000 patterns takes 30 ms to be freed at once.
             gone.remove(binding)
             self._uncount(binding, gone)
-            for table in (self._to, self._picked, self.leaving):
+            for table in (self._to, self._picked):
                 _drop(table, binding, row)
             yield
 

@@ -211,6 +211,46 @@ def test_unbinding_all_grows_with_the_bindings(algorithm: str) -> None:
     assert is_linear(grows_with(made, 20))
 
 
+def left_and_bound_again(bindings: Bindings, *keys: str) -> list[Binding]:
+    """The bindings of a queue that is deleted after it was bound."""
+    rows = [bound(key) for key in keys]
+    for row in rows:
+        bindings.add(row)
+    assert not list(bindings.leave("queue", "q"))
+    return rows
+
+
+def test_what_leaves_again_is_not_put_together_with_what_leaves_already() -> None:
+    def made(count: int) -> Callable[[], object]:
+        exchanges: dict[str, BoundExchange] = {"x": DirectExchange("x")}
+        bindings = Bindings(exchanges, {}, ArgumentMemory("v", 0))
+        left_and_bound_again(bindings, *(f"a{number}" for number in range(2 * count)))
+        for number in range(count):
+            bindings.add(bound(f"b{number}"))
+        return lambda: list(bindings.leave("queue", "q"))
+
+    assert grows_with(made, 100) == [1, 1]
+
+
+def test_what_leaves_twice_is_removed_and_what_is_bound_meanwhile_stays() -> None:
+    exchange = DirectExchange("x")
+    bindings = Bindings({"x": exchange}, {}, ArgumentMemory("v", 0))
+    first = left_and_bound_again(bindings, "a", "b")
+    second = left_and_bound_again(bindings, "b", "c")
+    stays = bound("c")
+    bindings.add(stays)
+    assert all(bindings.is_leaving(row) for row in (first[0], second[0]))
+    assert not bindings.is_leaving(stays)
+    assert [each for each in exchange.bindings.values() if not bindings.is_leaving(each)] == [stays]
+    assert bindings.count == 3
+    for _ in bindings.drop_to("queue", "q"):
+        pass
+    assert list(exchange.bindings.values()) == [stays]
+    assert bindings.count == 1
+    assert not bindings.leaving
+    assert bindings.has(stays)
+
+
 class Named:
     """An end of bindings that counts how often it is compared with another."""
 
