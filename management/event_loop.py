@@ -52,6 +52,7 @@ class EventLoop(asyncio.SelectorEventLoop):
         self._making_for: str | None = None
         """The client whose connection is made at the moment."""
         self._is_making_tls = False
+        """Whether it begins with a TLS handshake."""
         self._due: set[int] = set()
         """Descriptors that are ready and wait for their turn. Of the first few the selector tells
         again in each turn of the loop; of hundreds that would be most of the turn."""
@@ -172,8 +173,8 @@ class EventLoop(asyncio.SelectorEventLoop):
         make = super()._make_ssl_transport  # type: ignore[misc]
         if waiter is None or not more.get("server_side"):
             return self._made(make, rawsock, protocol, sslcontext, waiter, **more)
-        extra: dict[str, Any] = more.setdefault("extra", {})
-        extra[_SHAKING] = True
+        extra: dict[str, Any] = more.get("extra") or {}
+        more["extra"], extra[_SHAKING] = extra, True
         made = self._made(make, rawsock, protocol, sslcontext, waiter, **more)
         peer = extra.get("peername")
         handshake = self._handshakes.begin(peer[0] if peer else "", made.abort)
