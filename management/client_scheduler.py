@@ -94,16 +94,12 @@ class ClientScheduler:
     def begin(self, address: str, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
         """Calls it in turn, when no step of this address waits."""
         loop = asyncio.get_running_loop()
-        handle = asyncio.Handle(callback, args, loop, Context())
-        self._share(address, loop).new.append(handle)
-        return handle
+        return _called(self._share(address, loop).new, callback, args, loop)
 
     def shake(self, address: str, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
         """The same for a part of a TLS handshake."""
         loop = asyncio.get_running_loop()
-        handle = asyncio.Handle(callback, args, loop, Context())
-        self._share(address, loop).handshakes.append(handle)
-        return handle
+        return _called(self._share(address, loop).handshakes, callback, args, loop)
 
     async def take(self, address: str) -> None:
         """Returns when a request of this address may begin."""
@@ -152,6 +148,18 @@ class ClientScheduler:
         if len(self._owing) > self._owing_most:
             self._owing = {each: used for each, used in self._owing.items() if used > self._least}
             self._owing_most = max(OWING_MIN, 2 * len(self._owing))
+
+
+def _called(
+    waiting: deque[asyncio.Handle],
+    callback: Callable[..., object],
+    args: tuple[Any, ...],
+    loop: asyncio.AbstractEventLoop,
+) -> asyncio.Handle:
+    """A call in a context of its own, behind those that wait."""
+    handle = asyncio.Handle(callback, args, loop, Context())
+    waiting.append(handle)
+    return handle
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -90,7 +90,7 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self._shaken:
-            # A step of a handshake takes a millisecond, twice what a turn has for who comes in it.
+            # A step of a handshake takes a millisecond, all that a turn has for who comes in it.
             if not self._waiting:
                 self._transport.pause_reading()
                 self._broker.turn.next_in_line(self._shake_late)
