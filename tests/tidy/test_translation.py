@@ -76,11 +76,12 @@ import sys
 sys.path.insert(0, "tools")
 import compiled
 modules = {compiled.dotted(source): source for source in compiled.modules()}
-hot = [name for names in compiled.HOT.values() for name in names]
+hot = [*compiled.EACH_MESSAGE, *(name for names in compiled.HOT.values() for name in names)]
 assert len(hot) == len(set(hot))
 assert set(hot) < set(modules), set(hot) - set(modules)
 for name, source in modules.items():
     level = [flag for flag in compiled.flags(source) if flag.startswith("-O")]
-    assert level == (["-O2"] if name in hot else ["-Og"]), name
+    each = name in compiled.EACH_MESSAGE
+    assert level == (["-O2"] if each else ["-O1"] if name in hot else ["-Og"]), name
 """
     assert run(script).stderr == ""
