@@ -217,6 +217,7 @@ class VHost(DefiningVHost):
                 feature.exchange_deleted(self, exchange)
             yield
         self.bodies.delete()
+        yield from self.bodies.remove_files()
         self._topology.changed()
         # 100,000 that go with the vhost itself would take 40 ms of one turn.
         while self.exchanges:

@@ -97,6 +97,7 @@ def test_what_a_deleted_vhost_did_not_write_holds_no_publisher_of_another_one(
     for queue in rig.queues[:2]:
         queue.delete()
     rig.bodies.delete()
+    assert list(rig.bodies.remove_files()) == []
     rig.settle()
     rig.queues[2].put(b"x", b"k", PROPERTIES, b"of another vhost", True)
     rig.settle()
@@ -119,6 +120,36 @@ def test_a_vhost_goes_with_messages_in_hand_and_the_broker_goes_on(
     for queue in rig.queues:
         queue.delete()
     rig.bodies.delete()
+    for _ in rig.bodies.remove_files():
+        pass
+    rig.settle()
+    assert rig.failures == []
+    rig.stop(clean=False)
+
+
+@backends
+@pytest.mark.parametrize("is_written", [True, False], ids=["on the disk", "in flight"])
+def test_the_files_of_a_deleted_vhost_are_closed_and_removed(
+    tmp_path: Path, backend: str, is_written: bool
+) -> None:
+    rig = Rig(tmp_path / "data", queues=3, settings=settings_of(backend, file_size=20_000))
+    for number in range(10):
+        rig.publish(body(number), [0, 1])
+    if is_written:
+        rig.settle()
+    else:
+        rig.turn.run()
+    for queue in rig.queues[:2]:
+        queue.delete()
+    rig.bodies.delete()
+    for _ in rig.bodies.remove_files():
+        pass
+    rig.settle()
+    assert list(rig.path.rglob("*.bdy")) == []
+    links = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    assert [path for path in links if path.is_relative_to(rig.path) and ".bdy" in path.name] == []
+    # What others write is written and synced as before.
+    rig.queues[2].put(b"x", b"k", PROPERTIES, b"of another vhost", True)
     rig.settle()
     assert rig.failures == []
     rig.stop(clean=False)

@@ -24,6 +24,7 @@ cdef class BodyStore(Dirty):
     cdef set reading                 # readers with a question or a read in flight
     cdef uint32_t next_file
     cdef readonly bint closed
+    cdef bint deleted                # with its vhost: all files leave
     cdef readonly bint unsure        # references may be too many: no clean stop
     cdef readonly object recovery    # while starting
     cdef readonly object collector

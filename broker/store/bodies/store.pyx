@@ -182,13 +182,25 @@ cdef class BodyStore(Dirty):
             save(self)
 
     def delete(self) -> None:
-        """The vhost is deleted. Its directory is removed at the next start."""
+        """The vhost is deleted, and `remove_files` follows."""
         self.closed = True
         self.collector.stop()
         # Its queues give back their references when there is no store any more that could count
         # them.
         self.blocks.forget_all()
         self.located.drop_all()
+
+    def remove_files(self):
+        """Behind `delete`: removes the files, one a step, and those in use when they are not any
+        more. Their directory is removed at the next start."""
+        cdef BodyFile file
+        self.deleted = True
+        # Each has to leave: the persister goes on to list one that is merely freed as open, and
+        # perhaps as unsynced.
+        for file in self.files:
+            if self.files.get(file.first) is file and not file.flying:
+                self.leave(file)
+            yield
 
     # -- publishing --------------------------------------------------------------------------------
 
@@ -459,6 +471,8 @@ cdef class BodyStore(Dirty):
                     self.located.add(body, BODY_HEAD + body.length)
                 if not file.flying:
                     self.freed(file.first, 0)
+                    if self.deleted:
+                        self.leave(file)
                 self.blocks.landed(body)
                 body = after
             self.blocks.release_block(block)
@@ -515,6 +529,8 @@ cdef class BodyStore(Dirty):
         def moved(size, error):
             if error is not None:
                 self.index_failed(error)
+                return
+            if self.deleted:
                 return
             self.moved(run, merged, size)
             done()
