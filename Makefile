@@ -9,7 +9,7 @@ SETUP := python3 tools/environment.py
 JOBS := $(if $(CI),2,4)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package test test-all add-ons crash storm power fuzz-store full-disk stalled-disk large-stream history-states bridge-faults bridge-links many-bindings fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
+.PHONY: help run build package test test-all add-ons crash storm power fuzz-store full-disk stalled-disk large-stream history-states bridge-faults bridge-links many-bindings fuzz mutants soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
 run:  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@$(SETUP) start
@@ -62,6 +62,9 @@ many-bindings: test-environment  ## a hundred thousand bindings of ordinary kind
 
 fuzz: test-environment  ## send ten million mutants through every listener, two hours at most (ARGS="--seconds 600 --door tcp")
 	@$(PYTHON) -m tests.fuzz $(ARGS)
+
+mutants: test-environment  ## change one line of the broker at a time: which changes do the tests notice (ARGS="--count 60 --seed 12")
+	@$(PYTHON) -m tests.mutants $(ARGS)
 
 soak: test-environment  ## half an hour of mixed load, kills and attackers; nothing is lost, nothing grows (ARGS="--minutes 120")
 	@$(PYTHON) -m tests.soak $(ARGS)

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from broker.kernel.steps import Pause
+from broker.schema.message_history import HISTORY
 from broker.vhosts.slices import Slices
+from management.history_rows import record
 from tests import inside
 from tests.amqp import raw
 from tests.amqp.raw import Client
 from tests.appliance import Appliance
+from tests.control.test_real_broker import control
 
 QUEUES = 1100
 """So many that their search takes several steps, too."""
@@ -245,6 +248,25 @@ def test_it_comes_back_where_no_queue_is_left(client: Client, other: Client, nam
     client.fence(1)
     other.send(raw.publish(1, name, "k", b"x", headers={"colour": "red"}, mandatory=True))
     assert other.expect_message("basic.return", 1).body == b"x"
+
+
+async def test_its_history_has_it_with_its_queues(broker: Appliance, name: str) -> None:
+    async with control(broker) as asking:
+        await asking.call(
+            "policy.put", vhost="/", name="keep", pattern=".*", definition={"history": "full"}
+        )
+        with Client.open((broker.host, broker.amqp_port), timeout=SECONDS_MAX) as client:
+            queues = bound(client, name)
+            client.call(1, "confirm.select")
+            client.publish(1, name, "k", b"x")
+            client.expect("basic.ack", 1)
+            rows = await asking.call(
+                "stream.read", vhost="/", name=HISTORY, offset="first", count=10
+            )
+    (row,) = map(record, rows)
+    assert (row["exchange"], row["payload"]) == (name, b"x")
+    assert set(row["queues"]) <= set(queues)
+    assert row["queues"]
 
 
 async def test_it_waits_for_the_disk_where_unwritten_messages_fill_their_memory() -> None:

@@ -16,6 +16,16 @@ def test_the_oldest_messages_make_room(client: Client) -> None:
     assert drain(client, queue) == [b"3", b"4", b"5"]
 
 
+def test_a_limit_of_no_bytes_leaves_room_for_no_body(client: Client) -> None:
+    queue = limited(client, x_max_length_bytes=0)
+    assert set(fill(client, queue, b"1", b"22").values()) == {"basic.ack"}
+    assert drain(client, queue) == []
+    refusing = limited(client, x_max_length_bytes=0, x_overflow="reject-publish")
+    assert fill(client, refusing, b"1") == {1: "basic.nack"}
+    assert fill(client, refusing, b"") == {1: "basic.ack"}
+    assert drain(client, refusing) == [b""]
+
+
 def test_the_length_counts_ready_messages_only(client: Client) -> None:
     queue = limited(client, x_max_length=2)
     fill(client, queue, b"1", b"2")

@@ -93,6 +93,29 @@ async def test_each_way_of_a_publisher_shares_headers_of_its_own(broker: Applian
     assert whole == 3
 
 
+async def test_records_of_named_exchanges_that_come_together_stay_within_a_segment(
+    make_broker: Callable[..., Appliance],
+) -> None:
+    broker = make_broker(segment_size=65536)
+    exchange, count = "e" * 30, 5000
+    async with control(broker) as client:
+        await client.call(
+            "policy.put", vhost="/", name="keep", pattern=".*", definition={"history": "headers"}
+        )
+    with raw.Client.open((broker.host, broker.amqp_port)) as publisher:
+        publisher.call(1, "exchange.declare", exchange=exchange, type="direct", durable=True)
+        publisher.call(1, "queue.declare", queue="q", durable=True)
+        publisher.call(1, "queue.bind", queue="q", exchange=exchange, routing_key="k")
+        publisher.call(1, "confirm.select")
+        publisher.send(raw.publish(1, exchange, "k", b"x", delivery_mode=2) * count)
+        publisher.expect_confirms(1, count)
+    assert [row["exchange"] for row in await records(broker)] == [exchange] * count
+    broker.end(kill=False)
+    sizes = [path.stat().st_size for path in files(broker, "msgs.*")]
+    assert len(sizes) > 4
+    assert max(sizes) <= 65536
+
+
 async def test_messages_that_come_together_are_recorded_each(broker: Appliance) -> None:
     async with control(broker) as client:
         await client.call(

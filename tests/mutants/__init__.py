@@ -1,0 +1,1 @@
+"""Which changed lines of the store, the queues and the wire protocol the tests notice."""
