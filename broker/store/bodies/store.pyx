@@ -195,8 +195,8 @@ cdef class BodyStore(Dirty):
         more. Their directory is removed at the next start."""
         cdef BodyFile file
         self.deleted = True
-        # Each has to leave: the persister goes on to list one that is merely freed as open, and
-        # perhaps as unsynced.
+        # Each has to leave: the persister would keep one that is merely freed in its lists of open
+        # and of unsynced files.
         for file in self.files:
             if self.files.get(file.first) is file and not file.flying:
                 self.leave(file)
