@@ -52,8 +52,8 @@ EACH_MESSAGE = (
     "broker.queues.counters",
     "broker.queues.unstored",
 )
-"""Modules that each message passes, also one that reaches no disk. They are compiled with -O2: at
-six million messages a second it makes them a twentieth faster than FAST does."""
+"""Modules that each message passes, also one that reaches no disk. They are compiled with -O2: with
+FAST for these and for HOT, S1 took 1.08 times the time a message."""
 
 HOT = {
     "what a turn of the event loop and a socket's bytes pass": (

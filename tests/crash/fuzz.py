@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.fields import properties
+from broker.store.files import record_scan
 from tests.crash.explore import look, scratch
 from tests.crash.inside import Inside, publish
 from tests.crash.profiles import EMBED_BELOW, Profile, profile_of, shrunk
@@ -29,7 +30,6 @@ from tests.crash.workload import Workload
 
 KINDS = ("cut", "zeros", "noise", "flip", "flip", "overwrite", "block", "gone")
 BLOCK = 512
-SEGMENT_HEADER = 8
 LATER = properties.encode({"delivery_mode": 2, "headers": {"x-delay": 1000}})
 KEPT = ("segment", "journal", "stream", "bodies", "places")
 """Files that nothing else could tell the content of: that one is wholly gone is no damage that a
@@ -114,7 +114,7 @@ def lie_in_zeros(bodies: set[bytes], path: Path, damaged: bytes) -> bool:
     zeros_from = len(damaged.rstrip(b"\0"))
     if not zeros_from:
         return True  # also of those whose bodies are shared, and in another file
-    at = SEGMENT_HEADER
+    at = record_scan.HEADER
     while at < len(sound):
         if at >= zeros_from:
             return all(body in sound[at:] for body in bodies)

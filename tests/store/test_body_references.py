@@ -138,7 +138,10 @@ def test_the_files_of_a_deleted_vhost_are_closed_and_removed(
     if is_written:
         rig.settle()
     else:
+        rig.persister.tick()
         rig.turn.run()
+        assert rig.persister.writer.open
+    assert rig.bodies.figures()["files"] == 4
     for queue in rig.queues[:2]:
         queue.delete()
     rig.bodies.delete()
