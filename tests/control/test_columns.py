@@ -33,7 +33,13 @@ def counted(kind: type) -> type:
 
 
 @pytest.fixture
-def many(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def still(broker: Broker) -> None:
+    """What runs by the clock, for usage and for queues at rest, reads nothing of them."""
+    broker.timers.close()
+
+
+@pytest.fixture
+def many(broker: Broker, still: None, monkeypatch: pytest.MonkeyPatch) -> None:
     classic = TYPES["classic"]
     monkeypatch.setitem(TYPES, "classic", classic._replace(make=counted(ClassicQueue)))
     for number in range(QUEUES):
@@ -153,7 +159,7 @@ async def test_columns_of_a_noun_are_those_of_the_whole_row(
     assert all(one.items() <= row.items() for one, row in zip(lean, rows, strict=True))
 
 
-@pytest.mark.usefixtures("peopled")
+@pytest.mark.usefixtures("peopled", "still")
 @pytest.mark.parametrize(
     ("noun", "columns"),
     [
