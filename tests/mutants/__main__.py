@@ -7,6 +7,10 @@ others, and if these pass by the slow ones, which only `make test-all` runs. A t
 to fail twice with the change, and to pass without it. What no test noticed is printed with
 "survived": it is a change without an effect, a matter of speed, or a hole in the tests.
 
+`--checkout DIR --shared-with .` tests an older checkout, which has to be set up, with lines that
+this one has, too; `--shared-with DIR` tests this one with the same lines. With `--near` the tests
+of the package are the only ones.
+
 Left out are the tests of the web app, of reports and of the checkout's order, which are not about
 these packages, those of the benchmarks, and those of planted faults, which test other tests.
 """
@@ -25,7 +29,7 @@ from pathlib import Path
 
 from tests.appliance import ROOT
 from tests.mutants.checkout import BuildError, Checkout
-from tests.mutants.sites import PACKAGES, Site, all_sites, shares, shuffled
+from tests.mutants.sites import PACKAGES, Site, all_sites, shared_sites, shares, shuffled
 
 NEAR = {
     "store": (["tests/oracles"], ["tests/store", "tests/crash/test_states.py"]),
@@ -60,8 +64,8 @@ class Mutant:
         return f"{self.site}\n    {how}, {self.seconds:.0f} s"
 
 
-def runs_of(stage: str, package: str) -> list[list[str]]:
-    """The arguments of pytest for each run of a stage."""
+def runs_of(stage: str, package: str, root: Path) -> list[list[str]]:
+    """The arguments of pytest for each run of a stage in this checkout."""
     near = [[*run, *LEFT_OUT] for run in NEAR[package]]
     if stage == "near":
         return [[*run, "-m", "not slow"] for run in near]
@@ -69,7 +73,7 @@ def runs_of(stage: str, package: str) -> list[list[str]]:
     others = sorted(
         {
             f"tests/{path.parent.name}"
-            for path in (ROOT / "tests").glob("*/test_*.py")
+            for path in (root / "tests").glob("*/test_*.py")
             if path.parent.name not in NOT_ABOUT_IT
         }
         - set(named)
@@ -122,7 +126,7 @@ class Hunt:
 
     def _test(self, mutant: Mutant, stage: str) -> None:
         began = time.monotonic()
-        for run in runs_of(stage, mutant.site.package):
+        for run in runs_of(stage, mutant.site.package, self._checkout.root):
             if (killer := self._killer(mutant.site, stage, run)) is not None:
                 mutant.state, mutant.by = DURING[stage], killer
                 break
@@ -186,7 +190,9 @@ class Hunt:
 
 def samples(options: argparse.Namespace) -> dict[str, tuple[list[Site], int]]:
     """Package -> its changes in the order of the sample, and how many of them are wanted."""
-    found = all_sites(ROOT)
+    other = options.shared_with
+    root = options.checkout
+    found = all_sites(root) if other is None else shared_sites(root, other)
     if options.only:
         chosen = {
             package: [site for site in sites if site.place in options.only]
@@ -196,6 +202,10 @@ def samples(options: argparse.Namespace) -> dict[str, tuple[list[Site], int]]:
     wanted = shares(options.count)
     order = shuffled(found, options.seed)
     return {package: (order[package], wanted[package]) for package in PACKAGES}
+
+
+def folder(text: str) -> Path:
+    return Path(text).resolve()
 
 
 def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -209,6 +219,9 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="FILE:LINE",
         help="all changes of this line instead of a sample; may be given again",
     )
+    parser.add_argument("--checkout", type=folder, default=ROOT, metavar="DIR", help="not this one")
+    parser.add_argument("--shared-with", type=folder, metavar="DIR", help="only lines of both")
+    parser.add_argument("--near", action="store_true", help="only with the tests of the package")
     parser.add_argument("--list", action="store_true", help="print the sample and end")
     parser.add_argument("--jobs", type=int, default=2, help="test files at a time (2)")
     parser.add_argument("--minutes", type=float, default=1440, help="begin no other after (1440)")
@@ -225,11 +238,11 @@ def main() -> int:
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copy is removed
     until = time.monotonic() + options.minutes * 60
-    checkout = Checkout(options.jobs)
+    checkout = Checkout(options.jobs, options.checkout)
     hunt = Hunt(checkout, options.json)
     try:
         hunt.begin(chosen, until)
-        for stage in STAGES[1:]:
+        for stage in STAGES[1:] if not options.near else ():
             hunt.resume(stage, until)
     except KeyboardInterrupt:
         print("interrupted", flush=True)

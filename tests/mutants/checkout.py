@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import compiled  # tools/ is no package
 
 MANIFEST = compiled.MANIFEST.relative_to(ROOT)
+PYTHON = ".venv/bin/python"
 TEST_SECONDS_MAX = 100
 """What a test may take before it fails."""
 SILENCE_SECONDS_MAX = 150.0
@@ -48,13 +49,16 @@ class BuildError(Exception):
 
 
 class Checkout:
-    """The copy. `jobs`: test files that run at a time."""
+    """A copy of `source`, built, which is tested with the environment of `source`. `jobs`: test
+    files that run at a time."""
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, source: Path = ROOT) -> None:
         # Where a socket's path fits that lies in a test's directory.
         self.base = Path(tempfile.mkdtemp(prefix="leveret-mutants-"))
         self.root = self.base / "copy"
         self._jobs = jobs
+        self._source = source
+        self._python = str(source / PYTHON) if source != ROOT else sys.executable
         # What a killed test run leaves behind becomes a child of this process, to be ended.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._copy()
@@ -62,13 +66,15 @@ class Checkout:
 
     def _copy(self) -> None:
         command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-        built = [compiled.binary(path).relative_to(ROOT) for path in compiled.modules()]
-        for name in [*listed.stdout.split("\0")[:-1], *map(str, built), str(MANIFEST)]:
-            if (ROOT / name).exists():
+        source = self._source
+        listed = subprocess.run(command, cwd=source, check=True, capture_output=True, text=True)
+        names = listed.stdout.split("\0")[:-1]
+        built = [_binary(Path(name)) for name in names if name.endswith(".pyx")]
+        for name in [*names, *map(str, built), str(MANIFEST)]:
+            if (source / name).exists():
                 target = self.root / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, target)
+                shutil.copy(source / name, target)
 
     def remove(self) -> None:
         shutil.rmtree(self.base, ignore_errors=True)
@@ -78,7 +84,7 @@ class Checkout:
         """In here the line is as the site says, and its module is built from it. Raises BuildError
         if it does not compile."""
         source = self.root / site.path
-        binary = self.root / compiled.binary(ROOT / site.path).relative_to(ROOT)
+        binary = self.root / _binary(Path(site.path))
         kept = {path: path.read_bytes() for path in (source, binary, self.root / MANIFEST)}
         try:
             source.write_text(site.apply(source.read_text()))
@@ -91,7 +97,7 @@ class Checkout:
 
     def _build(self) -> None:
         result = subprocess.run(
-            [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+            [self._python, "setup.py", "-q", "build_ext", "--inplace"],
             cwd=self.root,
             env={**os.environ, "LEVERET_FOLDERS": "broker"},
             stdout=subprocess.PIPE,
@@ -123,7 +129,7 @@ class Checkout:
         self, arguments: Sequence[str], test_seconds: int, silence: float, limit: float
     ) -> Outcome:
         output = self.base / "output"
-        command = [sys.executable, "-m", "pytest", "-v", "-x", "--tb=no", "-p", "no:cacheprovider"]
+        command = [self._python, "-m", "pytest", "-v", "-x", "--tb=no", "-p", "no:cacheprovider"]
         with output.open("wb") as file:
             process = subprocess.Popen(
                 [*command, f"--basetemp={self.base / 't'}", *arguments],
@@ -139,6 +145,11 @@ class Checkout:
         finally:
             _end_all(process)
         return _read(output.read_text(errors="replace"), process.returncode if in_time else None)
+
+
+def _binary(source: Path) -> Path:
+    """Of a module, both from the root of a checkout."""
+    return compiled.binary(ROOT / source).relative_to(ROOT)
 
 
 def _read(text: str, status: int | None) -> Outcome:

@@ -146,6 +146,27 @@ def all_sites(root: Path) -> dict[str, list[Site]]:
     }
 
 
+def shared_sites(root: Path, other: Path) -> dict[str, list[Site]]:
+    """The same, of those changes that can also be made to another checkout, in the same package and
+    once in each, in an order that is the same for the other."""
+    found = [_by_text(all_sites(each)) for each in (root, other)]
+    keys = sorted(key for key, sites in found[0].items() if len(sites) == 1)
+    shared = [key for key in keys if len(found[1].get(key, ())) == 1]
+    return {
+        package: [found[0][key][0] for key in shared if key[0] == package] for package in PACKAGES
+    }
+
+
+def _by_text(found: dict[str, list[Site]]) -> dict[tuple[str, str, str], list[Site]]:
+    """By package and both texts, wherever the lines are."""
+    sorted_in: dict[tuple[str, str, str], list[Site]] = {}
+    for package, sites in found.items():
+        for site in sites:
+            key = (package, site.before.strip(), site.after.strip())
+            sorted_in.setdefault(key, []).append(site)
+    return sorted_in
+
+
 def shuffled(found: dict[str, list[Site]], seed: int) -> dict[str, list[Site]]:
     """The same changes in the order in which a sample takes them."""
     chance = random.Random(seed)

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.appliance import ROOT
-from tests.mutants.sites import PACKAGES, all_sites, shares, shuffled, sites_of
+from tests.mutants.sites import (
+    PACKAGES,
+    all_sites,
+    shared_sites,
+    shares,
+    shuffled,
+    sites_of,
+)
 
 CODE = '''# cython: language_level=3
 """A module with 1 < 2 in its text."""
@@ -57,3 +66,20 @@ def test_the_same_seed_draws_the_same_lines() -> None:
     assert shuffled(sites, 12) == shuffled(sites, 12) != shuffled(sites, 13)
     assert shares(60) == dict.fromkeys(PACKAGES, 20)
     assert sum(shares(61).values()) == 61
+
+
+def test_two_checkouts_share_the_lines_that_each_has_once(tmp_path: Path) -> None:
+    texts = {
+        "one": {"store/a.pyx": "a < b\nc == d\n", "wire/b.pyx": "e < f\n"},
+        "other": {"store/log/x.pyx": "e < f\n\n    a < b\n", "store/y.pyx": "c == d\nc == d\n"},
+    }
+    for root, files in texts.items():
+        for name, text in files.items():
+            path = tmp_path / root / "broker" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    one, other = tmp_path / "one", tmp_path / "other"
+    ours, theirs = shared_sites(one, other), shared_sites(other, one)
+    assert [str(site) for site in ours["store"]] == ["broker/store/a.pyx:1: a < b → a <= b"]
+    assert [str(site) for site in theirs["store"]] == ["broker/store/log/x.pyx:3: a < b → a <= b"]
+    assert not (ours["queues"] or ours["wire"])
