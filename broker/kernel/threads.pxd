@@ -1,4 +1,4 @@
-"""POSIX mutexes and condition variables, for threads that run without Python."""
+"""POSIX mutexes, condition variables and semaphores, for threads that run without Python."""
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
@@ -12,3 +12,11 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex)
     int pthread_cond_signal(pthread_cond_t* condition)
     int pthread_cond_broadcast(pthread_cond_t* condition)
+
+
+cdef extern from "<semaphore.h>" nogil:
+    ctypedef struct sem_t:
+        pass
+    int sem_init(sem_t* semaphore, int shared, unsigned int value)
+    int sem_post(sem_t* semaphore)
+    int sem_wait(sem_t* semaphore)

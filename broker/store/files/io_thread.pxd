@@ -1,6 +1,6 @@
 from libc.stdint cimport uint32_t, uint64_t
 
-from broker.kernel.threads cimport pthread_cond_t, pthread_mutex_t
+from broker.kernel.threads cimport pthread_cond_t, pthread_mutex_t, sem_t
 from broker.store.files.operation cimport File, Op
 
 
@@ -53,13 +53,12 @@ cdef bint passes(int kind, int error) noexcept nogil
 
 cdef class IoThread:
     cdef pthread_mutex_t mutex
-    cdef pthread_cond_t condition
+    cdef sem_t given             # one for each round that waits, and one for the end
     cdef Round* waiting_first
     cdef Round* waiting_last
     cdef Round* done_first
     cdef Round* done_last
     cdef readonly uint32_t open          # rounds that are not taken back yet
-    cdef bint stopping
     cdef readonly bint full              # writes wait for space on the disk
     cdef public bint impatient           # a write that finds none fails its round
     cdef readonly int event_fd

@@ -17,7 +17,7 @@ from posix.time cimport nanosleep, timespec
 from broker.kernel.clock cimport monotonic_ns
 from broker.kernel.threads cimport (
     pthread_cond_broadcast, pthread_cond_init, pthread_cond_signal, pthread_cond_wait,
-    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, sem_init, sem_post, sem_wait,
 )
 from broker.store.files.disk cimport run_op
 from broker.store.files.operation cimport File, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, Op
@@ -95,10 +95,10 @@ cdef class IoThread:
 
     def __cinit__(self, str name, int helpers=0):
         pthread_mutex_init(&self.mutex, NULL)
-        pthread_cond_init(&self.condition, NULL)
+        sem_init(&self.given, 0, 0)
         self.waiting_first = self.waiting_last = NULL
         self.done_first = self.done_last = NULL
-        self.stopping = self.helped_enough = False
+        self.helped_enough = False
         self.helper_count = helpers
         self.event_fd = -1
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -120,10 +120,7 @@ cdef class IoThread:
     def stop(self):
         """Ends the thread after what it was given; the caller takes the finished rounds
         afterwards."""
-        pthread_mutex_lock(&self.mutex)
-        self.stopping = True
-        pthread_cond_signal(&self.condition)
-        pthread_mutex_unlock(&self.mutex)
+        sem_post(&self.given)
         self.thread.join()
         pthread_mutex_lock(&self.sharing)
         self.helped_enough = True
@@ -312,11 +309,13 @@ cdef class IoThread:
         cdef Round* round
         cdef uint64_t one = 1
         while True:
+            # Not a condition variable: its mutex counts as contended after each wait, so that to
+            # unlock it would be a system call.
+            while sem_wait(&self.given) != 0:
+                pass                     # a signal came
             pthread_mutex_lock(&self.mutex)
-            while self.waiting_first == NULL and not self.stopping:
-                pthread_cond_wait(&self.condition, &self.mutex)
             round = self.waiting_first
-            if round == NULL:
+            if round == NULL:            # `stop`
                 pthread_mutex_unlock(&self.mutex)
                 return
             self.waiting_first = round.next
@@ -345,7 +344,7 @@ cdef class IoThread:
         self.open += 1
         pthread_mutex_unlock(&self.mutex)
         # Not before: the thread would wake up and wait for the mutex.
-        pthread_cond_signal(&self.condition)
+        sem_post(&self.given)
 
     cdef void drain(self) noexcept:
         """Takes the count from the eventfd; there may be none."""
