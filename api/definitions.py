@@ -150,7 +150,7 @@ async def _import(request: HttpRequest, query: Dry, **where: str) -> Any:
     dry_run = query.dry_run == "true"
     leads_to = _redirect(request)
     text = _text(request)
-    # To copy megabytes out of the request and into one to the broker is a turn for each.
+    # To copy megabytes out of a form is a turn of its own.
     await asyncio.sleep(0)
     answer = await ask(request, "definitions.import", definitions=text, dry_run=dry_run, **where)
     if leads_to:

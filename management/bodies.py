@@ -156,6 +156,8 @@ class Body:
             self.give_back()
             raise
         self._changed.set()
+        # Without the room that it has for more, it is read without being copied.
+        kept.getvalue()
         kept.seek(0)
         return kept
 

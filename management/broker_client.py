@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from broker.schema.control_schema import ERRORS, FRAME_MAX, Error, Incoming, Request
-from management.frame_writer import FrameWriter
+from management.frame_writer import FrameWriter, parts_of
 
 log = logging.getLogger(__name__)
 
@@ -227,12 +227,12 @@ class BrokerClient:
     def _send(self, request: Request) -> None:
         if self._frames is None:
             raise _broker_away(_AWAY)
-        frame = self._encoder.encode(request)
-        if len(frame) > FRAME_MAX:
+        parts = parts_of(self._encoder, request)
+        if (length := sum(map(len, parts))) > FRAME_MAX:
             raise BrokerError(
-                400, "bad_request", f"request of {len(frame)} bytes is over {FRAME_MAX} bytes"
+                400, "bad_request", f"request of {length} bytes is over {FRAME_MAX} bytes"
             )
-        self._frames.write(frame)
+        self._frames.write(*parts)
 
     def _send_quietly(self, verb: str, args: dict[str, Any]) -> None:
         self._next_id += 1

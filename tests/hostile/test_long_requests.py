@@ -6,9 +6,11 @@ import asyncio
 import struct
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from management.frame_writer import PIECE, FrameWriter
+from broker.schema.control_schema import Request
+from management.frame_writer import PIECE, FrameWriter, parts_of
 
 LENGTH = struct.Struct(">I")
 
@@ -47,6 +49,21 @@ async def test_a_long_frame_goes_in_pieces_and_others_come_whole_behind_it(
     assert max(written) <= PIECE + LENGTH.size
     sending.close()
     server.close()
+
+
+def test_long_byte_strings_of_a_request_are_not_copied() -> None:
+    long, longer = b"x" * (PIECE + 1), b"\xc4\x10" * PIECE
+    args = {"one": long, "short": b"y" * PIECE, "two": longer, "name": "z"}
+    request = Request(id=7, verb="definitions.import", as_user="guest", args=args)
+    parts = parts_of(msgspec.msgpack.Encoder(), request)
+    assert [part for part in parts if part is long or part is longer] == [long, longer]
+    assert msgspec.msgpack.decode(b"".join(parts), type=Request) == request
+
+
+def test_a_request_without_a_long_byte_string_is_one_part() -> None:
+    encoder = msgspec.msgpack.Encoder()
+    request = Request(id=7, verb="list", args={"noun": "queues", "text": "x" * 2 * PIECE})
+    assert parts_of(encoder, request) == [encoder.encode(request)]
 
 
 async def test_a_connection_that_ends_gives_up_what_waits(tmp_path: Path) -> None:
