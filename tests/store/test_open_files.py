@@ -178,6 +178,25 @@ def test_ids_are_written_behind_the_last_part_of_a_round(tmp_path: Path) -> None
     driven.kill()
 
 
+def test_a_file_that_is_freed_is_no_open_one_any_more(tmp_path: Path) -> None:
+    """Its place in the list was memory of others after that."""
+    driven = few_files(tmp_path)
+    log = IdLog(driven.persister, str(tmp_path / "ids"), INCARNATION, 100)
+    (tmp_path / "ids").mkdir()
+    log.append(b"i" * 16, 0, 1)
+    driven.sync()
+    assert driven.persister.files.count == 1
+    del log
+    gc.collect()
+    assert driven.persister.files.count == 0
+    many = queues(driven)
+    for queue in many:
+        queue.put(b"", b"q", PROPERTIES, b"body", True)
+    driven.sync()
+    assert open_now(driven.parent) <= LIMIT
+    driven.kill()
+
+
 def again(driven: Driven, directory: Path) -> tuple[Persister, str, int, int]:
     """What a log of the same ids is made of."""
     return driven.persister, str(directory / "ids"), INCARNATION, 100

@@ -7,6 +7,7 @@ from libc.stdlib cimport free, malloc
 
 from broker.features.delayed.entry cimport ENTRY_BYTES, Entry, RUN_HEADER_BYTES
 from broker.store.files.disk cimport file_free, read_now
+from broker.store.files.file_list cimport is_open
 
 cdef class Run:
     """`at` walks from the first entry to the last."""
@@ -50,7 +51,7 @@ cdef class Run:
             if self.buffer == NULL:
                 raise MemoryError("no memory for the timing index")
         self.buffer_count = 0
-        if self.file.fd < 0 or not self.file.listed:
+        if not is_open(self.file):
             return LATER
         wanted = <ssize_t> count * ENTRY_BYTES
         got = read_now(

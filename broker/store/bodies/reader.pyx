@@ -22,6 +22,7 @@ from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
 from broker.store.files.body_record cimport BODY_HEAD, BodyHead, body_is_sound
 from broker.store.files.disk cimport read_now
+from broker.store.files.file_list cimport is_open
 from broker.store.files.operation cimport OP_READ, Op
 from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.index.location cimport Location
@@ -128,7 +129,7 @@ cdef class BodyReader(Dirty):
                 raise MemoryError("no memory for a shared body")
             self.data = grown
             self.capacity = length
-        if file.file.fd >= 0 and file.file.listed:
+        if is_open(file.file):
             got = read_now(file.file.fd, self.data, length, offset)
             if got == <ssize_t> length:
                 self.store.cache_hits += 1

@@ -5,7 +5,7 @@ from broker.store.commit.background cimport Background
 from broker.store.commit.content_file cimport ContentFiles
 from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.postponed cimport Postponed
-from broker.store.files.operation cimport File
+from broker.store.files.operation cimport File, FileList
 from broker.store.files.io_thread cimport IoThread, Round
 from broker.store.files.open_files cimport OpenFiles
 
@@ -42,9 +42,9 @@ cdef class Persister:
     cdef list flying_confirmers
     cdef list journals
     cdef list flying_journals
-    cdef list unsynced              # addresses of files with unsynced bytes
-    cdef list lazily_unsynced       # acks files, whose sync may take up to 200 ms
-    cdef list flying_unsynced
+    cdef FileList unsynced          # files with unsynced bytes
+    cdef FileList lazily_unsynced   # acks files, whose sync may take up to 200 ms
+    cdef FileList flying_unsynced
     cdef File* root_file            # the data directory, open for syncs of the file system
     cdef Postponed postponed        # records that found no space: they go with the next round
     cdef readonly list retries      # stores that wait until files are not in flight any more
@@ -86,7 +86,8 @@ cdef class Persister:
     cdef int retry_later(self, Dirty store) except -1
     cdef int want_confirm(self, Confirmer confirmer) except -1
     cdef int press(self) except -1
-    cdef int hurry(self) except -1
+    cdef void hurry(self) noexcept
+    cdef bint has_many_unsynced(self) noexcept
     cdef int note_written(self, File* file, bint lazy) except -1
     cdef void unsync(self, File* file) noexcept
     cdef int add_syncs(self, Round* round) except -1

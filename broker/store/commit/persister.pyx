@@ -32,6 +32,7 @@ from broker.store.commit.sync_method import ALL, EACH, MEASURED, SyncMethod
 from broker.store.commit.tail_memory cimport give_back_spares
 from broker.store.commit.worker import Worker
 from broker.store.files.disk cimport directory_open, file_free, file_new, run_op
+from broker.store.files.file_list cimport list_file, unlist, unlist_all
 from broker.store.files.operation cimport File, Op, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM
 from broker.store.files.io_thread cimport (
     IoThread, Round, SLICE_NS, STAGE_DIRECTORIES, STAGE_SYNC, STAGES, passes,
@@ -88,9 +89,6 @@ cdef class Persister:
         self.flying_confirmers = []
         self.journals = []
         self.flying_journals = []
-        self.unsynced = []
-        self.lazily_unsynced = []
-        self.flying_unsynced = []
         self.retries = []
         self.readers = {}
         self.sync_method = SyncMethod(sync_method)
@@ -131,6 +129,9 @@ cdef class Persister:
         return self.writer, self.reader, self.background.remover, self.contents.thread
 
     def __dealloc__(self):
+        unlist_all(&self.unsynced)
+        unlist_all(&self.lazily_unsynced)
+        unlist_all(&self.flying_unsynced)
         file_free(self.root_file)
 
     def open_root(self):
@@ -273,8 +274,9 @@ cdef class Persister:
         self.failed_reads.tick()
         give_back_spares()
         self.thorough = True
-        if (self.has_dirty() or self.journals or self.waiting or self.unsynced
-                or self.lazily_unsynced or self.background.has_orphans() or self.postponed.any):
+        if (self.has_dirty() or self.journals or self.waiting or self.unsynced.count
+                or self.lazily_unsynced.count or self.background.has_orphans()
+                or self.postponed.any):
             if self.in_flight == NULL:
                 self.start_round(True)
             else:
@@ -283,14 +285,18 @@ cdef class Persister:
             self.thorough = False
             self.background.work()
 
-    cdef int hurry(self) except -1:
+    cdef void hurry(self) noexcept:
         """Syncs that were due within 200 ms are part of the next sync."""
-        cdef size_t address
-        for address in self.lazily_unsynced:
-            (<File*> address).lazy = False
-        self.unsynced += self.lazily_unsynced
-        self.lazily_unsynced = []
-        return 0
+        cdef File* file
+        while self.lazily_unsynced.first != NULL:
+            file = self.lazily_unsynced.first.file
+            file.lazy = False
+            unlist(&file.unsynced)
+            list_file(&self.unsynced, &file.unsynced, file)
+
+    cdef bint has_many_unsynced(self) noexcept:
+        """Whether as many files have unsynced bytes, and stay open, as one part may use."""
+        return self.unsynced.count + self.lazily_unsynced.count >= self.round_files
 
     cdef int start_round(self, bint sync) except -1:
         """Builds a round and passes it to the thread. An internal error in it counts as a failed
@@ -327,13 +333,12 @@ cdef class Persister:
             store.dirty = False
             store.freeze(round)
         has_all = self.freeze_part(round)
-        if not has_all and len(self.unsynced) + len(self.lazily_unsynced) < (
-                <Py_ssize_t> self.round_files):
+        if not has_all and not self.has_many_unsynced():
             # The last part syncs the files of all parts: a sync for each part may take 100 ms for
             # 1 ms of writing.
             round.sync = round.thorough = False
-        elif len(self.unsynced) + len(self.lazily_unsynced) >= <Py_ssize_t> self.round_files:
-            # A file with unsynced bytes stays open: syncs before the next part opens more.
+        elif self.has_many_unsynced():
+            # Syncs before the next part opens more.
             round.sync = round.thorough = True
         if round.thorough:
             self.hurry()
@@ -417,12 +422,11 @@ cdef class Persister:
             # No sync ever makes it clean, and only a clean file may be closed.
             return 0
         if file.dirty and file.lazy and not lazy:
-            self.lazily_unsynced.remove(<size_t> file)
-            file.dirty = False
+            self.unsync(file)
         if not file.dirty:
             file.dirty = True
             file.lazy = lazy
-            (self.lazily_unsynced if lazy else self.unsynced).append(<size_t> file)
+            list_file(&self.lazily_unsynced if lazy else &self.unsynced, &file.unsynced, file)
         return 0
 
     def note_directory(self, str path):
@@ -433,8 +437,8 @@ cdef class Persister:
 
     cdef int add_syncs(self, Round* round) except -1:
         cdef Op* op
-        cdef size_t address
-        round.sync_files = len(self.unsynced) + len(self.unsynced_directories)
+        cdef File* file
+        round.sync_files = <int> self.unsynced.count + <int> len(self.unsynced_directories)
         if round.sync_files and self.sync_method.choose(round.sync_files) == ALL:
             round.whole = True
             round_add(round, STAGE_SYNC, OP_SYNC_FILE_SYSTEM, self.root_file)
@@ -443,14 +447,15 @@ cdef class Persister:
                 op = round_add(round, STAGE_DIRECTORIES, OP_SYNC_DIRECTORY, NULL)
                 encoded = os.fsencode(path)
                 op.path = strdup(<char*> encoded)
-            for address in self.unsynced:
-                round_add(round, STAGE_SYNC, OP_SYNC, <File*> address)
-        for address in self.unsynced:
+        while self.unsynced.first != NULL:
+            file = self.unsynced.first.file
+            if not round.whole:
+                round_add(round, STAGE_SYNC, OP_SYNC, file)
             # The file must not be removed before the round is over, not even if one syncfs covers
             # all.
-            (<File*> address).busy += 1
-        self.flying_unsynced = self.unsynced
-        self.unsynced = []
+            file.busy += 1
+            unlist(&file.unsynced)
+            list_file(&self.flying_unsynced, &file.unsynced, file)
         self.unsynced_directories = {}
         self.syncs += 1
         return 0
@@ -461,9 +466,8 @@ cdef class Persister:
 
     cdef void unsync(self, File* file) noexcept:
         """The file is being removed: it is not synced any more."""
-        if file.dirty:
-            file.dirty = False
-            (self.lazily_unsynced if file.lazy else self.unsynced).remove(<size_t> file)
+        file.dirty = False
+        unlist(&file.unsynced)
 
     def on_written(self):
         """The writer's eventfd is readable."""
@@ -498,7 +502,7 @@ cdef class Persister:
     cdef int finish(self, Round* round) except -1:
         cdef Dirty store
         cdef Confirmer confirmer
-        cdef size_t address
+        cdef File* file
         cdef list flying = self.flying
         cdef list confirmers
         self.in_flight = NULL
@@ -518,17 +522,16 @@ cdef class Persister:
                 self.sync_times.append(round.sync_nanoseconds / 1e9)
                 self.sync_method.took(
                     ALL if round.whole else EACH, round.sync_files, round.sync_nanoseconds / 1e9)
-        for address in self.flying_unsynced:
+        while self.flying_unsynced.first != NULL:
+            file = self.flying_unsynced.first.file
+            file.busy -= 1
             # Bytes that were frozen while this round was in flight belong to the next one, which
             # notes the file again.
-            (<File*> address).busy -= 1
-            if (<File*> address).short_of_space:
-                self.unsynced.append(address)
-            else:
-                (<File*> address).dirty = False
+            self.unsync(file)
+            if file.short_of_space:
+                self.note_written(file, False)
         if self.writer.full:
             self.postponed.keep(round)
-        self.flying_unsynced = []
         for journal in self.flying_journals:
             (<Dirty> journal).written(round)
         self.flying_journals = []

@@ -18,6 +18,7 @@ from broker.kernel.threads cimport (
     pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
 )
 from broker.store.files import observer as observing
+from broker.store.files.file_list cimport unlist
 from broker.store.files.gate cimport alters, enter, holes_held, leave
 from broker.store.files.gate import altering
 from broker.store.files.observer cimport observed, observer, refused
@@ -96,7 +97,10 @@ cdef void file_close(File* file) noexcept:
 
 
 cdef void file_free(File* file) noexcept:
+    """No list has the file any more."""
     if file != NULL:
+        unlist(&file.opened)
+        unlist(&file.unsynced)
         forget_ahead(file)
         if file.fd >= 0:
             c_close(file.fd)

@@ -23,6 +23,19 @@ cdef enum:
     OP_WRITE_CONTENT = 17    # into a file without a name in the directory `path`, made if needed
 
 
+cdef struct FilePlace:       # of a file in a list (`broker.store.files.file_list`)
+    File* file
+    FileList* files          # NULL: in none
+    FilePlace* before
+    FilePlace* behind
+
+
+cdef struct FileList:
+    FilePlace* first
+    FilePlace* last
+    uint64_t count
+
+
 cdef struct File:
     # -1 = not open. Written by the thread that opens, read by the loop when not busy.
     int fd
@@ -32,9 +45,8 @@ cdef struct File:
     bint gone                # all in it is settled: what is still to be written need not be
     uint32_t busy            # operations in flight
     char* path
-    bint listed              # in the persister's list of open files, most recently used first
-    File* newer
-    File* older
+    FilePlace opened         # in the list of open files
+    FilePlace unsynced       # in one of those with unsynced bytes
     # Of the thread that writes, see `broker.store.files.space_ahead`.
     uint64_t written         # end of the records
     uint64_t ahead           # end of the zeros behind them; 0: there are none

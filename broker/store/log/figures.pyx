@@ -11,6 +11,7 @@ from broker.kernel.buffer cimport load16, load32, load64
 from broker.kernel.message cimport HAS_ORIGIN, Place
 from broker.store.commit.tail_memory cimport TAIL_COPIED
 from broker.store.files.disk cimport read_now
+from broker.store.files.file_list cimport is_open
 from broker.store.files.record cimport AckEntry, ORIGIN_BYTES, RECORD_FIXED, RecordHead
 from broker.store.files.spans cimport Span
 from broker.store.log.contracts cimport MessageStore
@@ -168,7 +169,7 @@ cdef int64_t timestamp_on_disk(Segment* segment, uint32_t position) noexcept:
     cdef size_t wanted = FIRST_READ
     cdef uint8_t* record
     cdef ssize_t have
-    if segment.messages == NULL or segment.messages.fd < 0 or not segment.messages.listed:
+    if segment.messages == NULL or not is_open(segment.messages):
         return DAMAGED
     record = <uint8_t*> malloc(FIRST_READ + PROPERTIES_MAX)
     if record == NULL:
@@ -246,7 +247,7 @@ cdef class Head:
             return (<RecordHead*> (block.data + (place.position - block.start))).timestamp
         if self.oldest_key == place_key(&place):
             return self.oldest
-        if segment.messages == NULL or segment.messages.fd < 0 or not segment.messages.listed:
+        if segment.messages == NULL or not is_open(segment.messages):
             return -1
         if read_now(segment.messages.fd, <uint8_t*> &head, RECORD_FIXED, place.position) < (
                 <ssize_t> RECORD_FIXED):

@@ -9,6 +9,7 @@ from libc.string cimport memcpy
 from broker.kernel.message cimport Message
 from broker.store.commit.contracts cimport Dirty
 from broker.store.files.disk cimport read_now
+from broker.store.files.file_list cimport is_open
 from broker.store.files.operation cimport OP_READ, Op
 from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.files.planted cimport planted
@@ -115,7 +116,7 @@ cdef class ReadBuffer:
         self.length = 0
         self.short = False
         segments.persister.segment_reads += 1
-        if segment.messages.fd >= 0 and segment.messages.listed:
+        if is_open(segment.messages):
             got = read_now(segment.messages.fd, self.data, wanted, position)
             if got > 0 and (<size_t> got == wanted or record_fits(self.data, got)):
                 self.length = got

@@ -18,6 +18,7 @@ from broker.kernel.buffer cimport Buffer
 from broker.kernel.message cimport Message
 from broker.store.commit.contracts cimport Dirty
 from broker.store.files.disk cimport read_now
+from broker.store.files.file_list cimport is_open
 from broker.store.files.operation cimport File, OP_READ, Op
 from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.files.record cimport (
@@ -386,7 +387,7 @@ cdef class StreamCursor(Dirty):
         self.known.fields = NULL
         self.short = False
         store.persister.segment_reads += 1
-        if file.fd >= 0 and file.listed:
+        if is_open(file):
             got = read_now(file.fd, self.data, wanted, begin)
             if got > <ssize_t> before and (<size_t> got == wanted or record_fits(
                     self.data + before, got - before)):
