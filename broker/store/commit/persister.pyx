@@ -465,7 +465,7 @@ cdef class Persister:
         self.unsynced_directories.pop(path, None)
 
     cdef void unsync(self, File* file) noexcept:
-        """The file is being removed: it is not synced any more."""
+        """No sync of the file is due any more: it is over, or the file is being removed."""
         file.dirty = False
         unlist(&file.unsynced)
 

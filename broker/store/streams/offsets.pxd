@@ -35,7 +35,7 @@ cdef class ConsumerOffsets:
     cdef int store(self, TrackedOffset tracked, uint64_t offset) except -1
     cdef int freeze(self, Round* round, Persister persister, QueueDirectory folder) except -1
     cdef int written(self, Round* round, Persister persister) except -1
-    cdef int free_retired(self, Persister persister) except -1
+    cdef int free_retired(self) except -1
     cdef int unlink(self, Persister persister, str name) except -1
     cdef bint is_busy(self) noexcept
     cdef int delete(self, Persister persister) except -1

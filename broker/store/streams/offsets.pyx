@@ -157,18 +157,16 @@ cdef class ConsumerOffsets:
             for name in self.stale:
                 self.unlink(persister, name)
             self.stale = []
-        self.free_retired(persister)
+        self.free_retired()
         return 0
 
-    cdef int free_retired(self, Persister persister) except -1:
+    cdef int free_retired(self) except -1:
         cdef size_t address
         cdef list kept = []
         for address in self.retired:
             if (<File*> address).busy:
                 kept.append(address)
                 continue
-            persister.files.forget(<File*> address)
-            persister.unsync(<File*> address)
             file_free(<File*> address)
         self.retired = kept
         return 0
@@ -228,7 +226,7 @@ cdef class ConsumerOffsets:
             self.stale.append(f"offsets.{self.number:010d}")
             self.retired.append(<size_t> self.file)
             self.file = NULL
-        self.free_retired(persister)
+        self.free_retired()
         for name in self.stale:
             self.unlink(persister, name)
         self.stale = []

@@ -417,7 +417,6 @@ cdef class StreamStore(Dirty):
         cdef size_t address
         cdef Summary summary
         for address in self.metas_in_flight:
-            self.persister.files.forget(<File*> address)
             file_free(<File*> address)
         self.metas_in_flight = []
         self.offsets.written(round, self.persister)
