@@ -18,6 +18,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from broker.serving.addresses import address_of
+from broker.serving.long_bytes import LONG, join
 from broker.settings.bounds import FORM_MAX
 from management import refusals
 from management.broker_client import BrokerError
@@ -30,7 +31,6 @@ from management.unfinished import STRANGERS, USERS, Room
 
 BODY_MAX = 10 * 1024 * 1024
 READ_ON_S = 5.0
-LARGE = 1024 * 1024
 REASON = "Exceeded HTTP request body size limit"
 BODY = "leveret.body"
 """Key of a request's scope; absent where no body follows the head."""
@@ -143,23 +143,24 @@ class Body:
         if self._wire is not None:
             self._wire.is_let_in = True
             self._wire.want()
-        kept = io.BytesIO()
+        pieces: list[bytes] = []
         pace = _Pace(settings.APPLIANCE.http_timeout, settings.APPLIANCE.http_body_rate_min)
         try:
             while not self._is_whole:
                 data = await self._next(pace)
-                if kept.tell() + len(data) > limit:
+                if self._held + len(data) > limit:
                     raise BrokerError(400, "bad_request", REASON)
                 self._take(len(data))
-                kept.write(data)
+                pieces.append(data)
+            if self._held < LONG:
+                join(pieces)
+            else:
+                await asyncio.to_thread(join, pieces)
         except BaseException:
             self.give_back()
             raise
         self._changed.set()
-        # Without the room that it has for more, it is read without being copied.
-        kept.getvalue()
-        kept.seek(0)
-        return kept
+        return io.BytesIO(pieces.pop())
 
     async def _next(self, pace: _Pace) -> bytes:
         try:
@@ -199,7 +200,7 @@ class Body:
             self._wire.on_lost = None
         if self._room is not None and self._held:
             self._room.give_back(self._holder, self._held)
-            if self._held >= LARGE:
+            if self._held >= LONG:
                 give_back_soon()
             self._held = 0
 

@@ -116,7 +116,8 @@ def _type(hint: object) -> str:
         others = [_type(part) for part in parts if part is not type(None)]
         return " \\| ".join([*others, "nil"])
     name = hint.__name__ if isinstance(hint, type) and not parts else str(hint)
-    return name.replace("typing.", "").replace("NoneType", "nil").replace("|", "\\|")
+    name = name.replace("typing.", "").replace("NoneType", "nil").replace("memoryview", "bytes")
+    return name.replace("|", "\\|")
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

@@ -22,7 +22,7 @@ from broker.schema.errors import AMQPError
 Undo = Callable[[], None]
 
 
-_AT_ONCE = 200
+_AT_ONCE = 10
 """Rows that are given up in a step."""
 
 

@@ -1506,7 +1506,7 @@ class DefinitionsImport(Arguments):
     is created, changed and unchanged. With `dry_run` nothing is changed, and `difference` lists
     each change."""
 
-    definitions: dict[str, Any] | bytes
+    definitions: dict[str, Any] | memoryview
     vhost: str | None = None
     dry_run: bool = False
 
@@ -1648,6 +1648,16 @@ class Request(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     verb: str
     as_user: str | None = msgspec.field(default=None, name="as")
     args: dict[str, Any] = {}
+
+
+class Received(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A `Request` as the broker reads it: its arguments, which may be megabytes, are decoded when
+    it is known what they are."""
+
+    id: int
+    verb: str
+    as_user: str | None = msgspec.field(default=None, name="as")
+    args: msgspec.Raw = msgspec.Raw(b"\x80")
 
 
 class Error(msgspec.Struct):

@@ -52,7 +52,7 @@ class Importing:
 
     async def run(
         self,
-        definitions: bytes | Mapping[str, Any],
+        definitions: bytes | memoryview | Mapping[str, Any],
         only: str | None = None,
         *,
         dry: bool = False,
@@ -62,7 +62,7 @@ class Importing:
         who asks, "" the appliance. Raises Fault if the document is wrong, Failed if something came
         in between; nothing is changed then."""
         members: Mapping[str, Any]
-        if isinstance(definitions, bytes):
+        if isinstance(definitions, bytes | memoryview):
             members = await paced(parse(definitions))
         else:
             members = definitions

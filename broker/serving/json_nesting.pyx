@@ -3,6 +3,7 @@
 interpreter, and whatever Python calls meanwhile (a function of the garbage collector) fails there.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memchr
@@ -18,30 +19,95 @@ ctypedef fused Letter:
     uint32_t
 
 
-def is_nested_over(text, Py_ssize_t most, Py_ssize_t begin=0) -> bool:
-    """Whether the value that begins at this place of a JSON text (str, or bytes in UTF-8) has lists
-    and objects in more than `most` levels. It is read until it is too deep or ends; text that is
-    no JSON is nested as far as its brackets say."""
+def is_nested_over(text, Py_ssize_t most) -> bool:
+    """Whether the value of a JSON text (str, or bytes in UTF-8) has lists and objects in more than
+    `most` levels. It is read until it is too deep or ends; text that is no JSON is nested as far as
+    its brackets say."""
     cdef bytes octets
     cdef const void* data
     cdef Py_ssize_t length
     if not isinstance(text, str):
         octets = text
-        if begin == 0 and octets.count(b"[") + octets.count(b"{") <= most:
+        if octets.count(b"[") + octets.count(b"{") <= most:
             return False
-        return too_deep(<const uint8_t*> octets, begin, len(octets), most)
-    if begin == 0 and text.count("[") + text.count("{") <= most:
+        return too_deep(<const uint8_t*> octets, len(octets), most)
+    if text.count("[") + text.count("{") <= most:
         return False
     data = PyUnicode_DATA(text)
     length = PyUnicode_GET_LENGTH(text)
     if PyUnicode_KIND(text) == PyUnicode_1BYTE_KIND:
-        return too_deep(<const uint8_t*> data, begin, length, most)
+        return too_deep(<const uint8_t*> data, length, most)
     if PyUnicode_KIND(text) == PyUnicode_2BYTE_KIND:
-        return too_deep(<const uint16_t*> data, begin, length, most)
-    return too_deep(<const uint32_t*> data, begin, length, most)
+        return too_deep(<const uint16_t*> data, length, most)
+    return too_deep(<const uint32_t*> data, length, most)
 
 
-cdef bint too_deep(const Letter* text, Py_ssize_t at, Py_ssize_t end, Py_ssize_t most) noexcept:
+class TooWide(ValueError):
+    """A value holds more values than it may."""
+
+
+class TooDeep(ValueError):
+    """A value is nested over more levels than it may be."""
+
+
+def end_of_value(text, Py_ssize_t begin, Py_ssize_t levels, Py_ssize_t values) -> int:
+    """The place behind the value that begins at `begin`, in a JSON text in UTF-8 (any buffer).
+    Of a value that is cut off it is the end of the text; what is no JSON ends somewhere. Raises
+    TooDeep for lists and objects in more than `levels` levels, TooWide for more than `values`
+    commas between what they hold."""
+    cdef Py_buffer view
+    cdef Py_ssize_t end
+    PyObject_GetBuffer(text, &view, PyBUF_SIMPLE)
+    try:
+        end = value_end(<const uint8_t*> view.buf, begin, view.len, levels, values)
+    finally:
+        PyBuffer_Release(&view)
+    if end == DEEP:
+        raise TooDeep(f"it is nested over {levels} levels")
+    if end == WIDE:
+        raise TooWide(f"it holds over {values} values")
+    return end
+
+
+cdef enum:
+    DEEP = -1
+    WIDE = -2
+
+
+cdef Py_ssize_t value_end(const uint8_t* text, Py_ssize_t at, Py_ssize_t end, Py_ssize_t levels,
+                          Py_ssize_t values) noexcept:
+    cdef Py_ssize_t depth = 0
+    cdef uint8_t letter
+    while at < end:
+        letter = text[at]
+        if letter == c'"':
+            at = behind_text(text, at + 1, end)
+            if depth == 0:
+                return at
+            continue
+        if letter == c'[' or letter == c'{':
+            depth += 1
+            if depth > levels:
+                return DEEP
+        elif letter == c']' or letter == c'}':
+            if depth <= 1:
+                return at + depth     # one that closes nothing is behind the value
+            depth -= 1
+        elif letter == c',':
+            if depth == 0:
+                return at
+            values -= 1
+            if values < 0:
+                return WIDE
+        elif depth == 0 and (letter == c' ' or letter == c'\n' or letter == c'\r'
+                             or letter == c'\t'):
+            return at
+        at += 1
+    return end
+
+
+cdef bint too_deep(const Letter* text, Py_ssize_t end, Py_ssize_t most) noexcept:
+    cdef Py_ssize_t at = 0
     cdef Py_ssize_t depth = 0
     cdef Letter letter
     while at < end:

@@ -57,6 +57,7 @@ DEFAULTS = bounds_of(Config())
 NESTING_MAX = 32
 TABLE_VALUES_MAX = 65_536
 BODY_VALUES_MAX = 8_192
+ROW_BYTES_MAX = 1024 * 1024
 PATTERN_CHARACTERS_MAX = 4_096
 PATTERN_STEPS_MAX = 1_500
 PATTERN_MEMORY_MAX = 128 * 1024
@@ -196,10 +197,15 @@ FIXED = (
         "what was stored under a higher limit could not be read under a lower one",
     ),
     Fixed(
-        "values in the body of a request over HTTP, definitions apart; a comma in a text, but"
-        " not in a message's body or a parameter's value, counts as one",
+        "values in the body of a request over HTTP, or in a row of definitions; a comma in a text"
+        " of a body, but not in a message's body or a parameter's value, counts as one",
         BODY_VALUES_MAX,
         "they are taken in one turn of the loop, half a millisecond for each thousand",
+    ),
+    Fixed(
+        "bytes of a row of definitions",
+        ROW_BYTES_MAX,
+        "it is decoded in one turn of the loop, one and a half milliseconds for each MiB of text",
     ),
     Fixed(
         "characters in a pattern of a permission or a policy",

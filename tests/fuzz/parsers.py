@@ -21,7 +21,7 @@ import msgspec
 from broker.definitions.document import Fault, parse
 from broker.fields import properties
 from broker.fields.codec import Reader, encode_table
-from broker.schema.control_schema import VERBS, Request
+from broker.schema.control_schema import VERBS, Received, Request
 from broker.schema.errors import AMQPError
 from broker.server import proxy_protocol
 from broker.server.websocket import WebSocketListener, WebSocketProtocol
@@ -115,14 +115,14 @@ def _frames() -> list[bytes]:
     return [encoder.encode(row) for row in rows]
 
 
-_decoder = msgspec.msgpack.Decoder(Request)
+_decoder = msgspec.msgpack.Decoder(Received)
 
 
 def _control_frame(data: bytes) -> None:
     frame = _decoder.decode(data)
     verb = VERBS.get(frame.verb)
     if verb is not None:
-        msgspec.convert(frame.args, verb.arguments)
+        msgspec.msgpack.decode(frame.args, type=verb.arguments)
 
 
 HANDSHAKE = (

@@ -32,6 +32,8 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
         documents.deep_definitions,
         documents.deep_arguments,
         documents.wide_arguments,
+        documents.wide_rows,
+        documents.long_texts,
         documents.huge_numbers,
         documents.huge_names,
         documents.duplicate_rows,

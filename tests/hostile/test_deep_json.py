@@ -18,7 +18,7 @@ from api.json_body import parse as parse_body
 from broker.definitions.document import Fault
 from broker.definitions.document import parse as parse_definitions
 from broker.process import logs, unraisable
-from broker.serving.json_nesting import is_nested_over
+from broker.serving.json_nesting import TooDeep, TooWide, end_of_value, is_nested_over
 
 LEVELS = 4
 
@@ -50,9 +50,45 @@ def test_levels_are_those_of_the_decoded_value(seed: int) -> None:
         expected = levels_of(value) > LEVELS
         assert is_nested_over(text, LEVELS) == expected, text
         assert is_nested_over(text.encode(), LEVELS) == expected, text
-        before = "[[[[[[" + chance.choice("xé€😀")
-        assert is_nested_over(before + text, LEVELS, len(before)) == expected, text
-        assert is_nested_over(before + text + ", [[[[[[", LEVELS, len(before)) == expected, text
+        before = ("[[[[[[" + chance.choice("xé€😀")).encode()
+        for behind in (b"", b", [[[[[[", b"]}", b" \n}"):
+            whole = before + text.encode() + behind
+            if expected:
+                with pytest.raises(TooDeep):
+                    end_of_value(whole, len(before), LEVELS, 1_000_000)
+            else:
+                end = end_of_value(memoryview(whole), len(before), LEVELS, 1_000_000)
+                assert whole[len(before) : end] == text.encode(), behind
+
+
+def values_in(value: Any) -> int:
+    """What lists and objects hold, where each but the first of them takes a comma."""
+    held = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(held, list):
+        return 0
+    return max(0, len(held) - 1) + sum(map(values_in, held))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_value_is_refused_from_one_more_comma_on(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(100):
+        value = any_value(chance, 2 * LEVELS)
+        text, count = json.dumps(value).encode(), values_in(value)
+        assert end_of_value(text, 0, 100, count) == len(text)
+        if count:
+            with pytest.raises(TooWide):
+                end_of_value(text, 0, 100, count - 1)
+
+
+@pytest.mark.parametrize("text", [b"", b'"', b'"\\', b"\\", b'{"a', b"[", b"[1, {"])
+def test_a_value_that_is_cut_off_ends_with_the_text(text: bytes) -> None:
+    assert end_of_value(text, 0, LEVELS, 10) == len(text)
+
+
+@pytest.mark.parametrize(("text", "end"), [(b"]", 0), (b",1", 0), (b'"a""b"', 3), (b"tru}", 3)])
+def test_a_value_ends_where_it_can_have_no_more(text: bytes, end: int) -> None:
+    assert end_of_value(text, 0, LEVELS, 10) == end
 
 
 @pytest.mark.parametrize("text", ["", '"', '"\\', "\\", "]]]]", "7, [[[[[[", '"[[[[[['])

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from broker.schema.control_schema import ERRORS, FRAME_MAX, VERBS
-from broker.schema.control_schema import Request as Frame
+from broker.schema.control_schema import ERRORS, FRAME_MAX, VERBS, Received
 from broker.schema.errors import AMQPError
 from broker.server.control.encoding import encode
 from broker.server.control.open_lists import OpenLists
@@ -33,6 +32,7 @@ from broker.server.control.requests import (
 )
 from broker.server.control.subscriptions import Subscriptions
 from broker.server.streams import streams_of
+from broker.serving.long_bytes import LONG, join
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -41,15 +41,9 @@ log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">I")
 _REQUESTS_AT_ONCE = 64
-LONG = 1024 * 1024
 _UNPLACED = frozenset({"authenticate", "authenticate.leave"})
 """Verbs that take none of these places: passwords wait in a line of their own, which has bounds
 (`logins_waiting_max`), and signed-in users do not wait behind them."""
-
-
-def _join(pieces: list[bytes]) -> None:
-    """Leaves one piece. It frees the others here, in the thread, too."""
-    pieces[:] = [b"".join(pieces)]
 
 
 class ControlServer:
@@ -130,7 +124,7 @@ class Session:
 
     async def run(self) -> None:
         """Reads requests until the peer goes or sends what is no frame."""
-        decoder = msgspec.msgpack.Decoder(Frame)
+        decoder = msgspec.msgpack.Decoder(Received)
         try:
             while True:
                 (length,) = _LENGTH.unpack(await self._reader.readexactly(4))
@@ -159,8 +153,7 @@ class Session:
 
     async def _bytes(self, length: int) -> bytes:
         """The next ones. Of a long frame a thread joins the pieces: fresh memory takes half a
-        millisecond for each MiB, and the frame is copied once more where it is decoded. Raises
-        IncompleteReadError."""
+        millisecond for each MiB. Raises IncompleteReadError."""
         if length <= LONG:
             return await self._reader.readexactly(length)
         pieces: list[bytes] = []
@@ -171,7 +164,7 @@ class Session:
                 raise asyncio.IncompleteReadError(b"", length)
             pieces.append(piece)
             left -= len(piece)
-        await asyncio.to_thread(_join, pieces)
+        await asyncio.to_thread(join, pieces)
         return pieces.pop()
 
     def abort(self) -> None:
@@ -192,7 +185,7 @@ class Session:
         self._requests.discard(task)
         self._room.release()
 
-    async def _answer(self, frame: Frame) -> None:
+    async def _answer(self, frame: Received) -> None:
         reply: dict[str, Any] = {"id": frame.id}
         try:
             reply["ok"] = await carry_out(self.broker, self, frame)
@@ -225,7 +218,7 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-async def carry_out(broker: Broker, session: Session, frame: Frame) -> Any:
+async def carry_out(broker: Broker, session: Session, frame: Received) -> Any:
     """Checks a request against the tables and calls its verb."""
     verb = VERBS.get(frame.verb)
     handler = HANDLERS.get(frame.verb)
@@ -239,8 +232,8 @@ async def carry_out(broker: Broker, session: Session, frame: Frame) -> Any:
     caller = Caller(broker, user)
     caller.require(verb.tag)
     try:
-        args = msgspec.convert(frame.args, verb.arguments)
-    except msgspec.ValidationError as error:
+        args = msgspec.msgpack.decode(frame.args, type=verb.arguments)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(f"{frame.verb}: {error}") from None
     if verb.scope in ("vhost", "objects"):
         caller.vhost(args.vhost)  # type: ignore[attr-defined]

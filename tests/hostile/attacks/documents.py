@@ -50,6 +50,26 @@ def wide_arguments(attacker: Attacker) -> str:
     )
 
 
+def wide_rows(attacker: Attacker) -> str:
+    """Queues with as many arguments as a row may have, 8 MB of them; the last one has more."""
+    count = 80
+    rows = [
+        b'{"name": "w%d", "vhost": "mallory", "durable": true, "arguments": {%s}}'
+        % (n, b",".join(b'"k%d": 1' % key for key in range(8_180 + (n == count - 1) * 20)))
+        for n in range(count)
+    ]
+    return _refused(attacker, b'{"queues": [%s]}' % b",".join(rows))
+
+
+def long_texts(attacker: Attacker) -> str:
+    """Queues with an argument of nearly as many bytes as a row may have; the last one is wrong."""
+    arguments = {"x-text": "é" * 500_000}
+    row = {"vhost": MALLORY, "durable": True, "arguments": arguments}
+    rows: list[dict[str, Any]] = [{**row, "name": f"t{number}"} for number in range(7)]
+    rows.append({**row, "name": "t7", "arguments": {**arguments, "x-max-length": "many"}})
+    return _refused(attacker, json.dumps({"queues": rows}, ensure_ascii=False).encode())
+
+
 def huge_numbers(attacker: Attacker) -> str:
     """A number of 100,000 digits."""
     return _refused(

@@ -62,6 +62,8 @@ ATTACKS = [
     Attack("definitions", documents.deep_definitions),
     Attack("definitions", documents.deep_arguments),
     Attack("definitions", documents.wide_arguments, broker=256, web=256),
+    Attack("definitions", documents.wide_rows, broker=256),
+    Attack("definitions", documents.long_texts, broker=256),
     Attack("definitions", documents.huge_numbers),
     Attack("definitions", documents.huge_names),
     Attack("definitions", documents.duplicate_rows, broker=256),
