@@ -3,17 +3,26 @@
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from api.json_body import parse_aside
+from broker.settings.bounds import ROW_BYTES_MAX
 from management import bodies
 from management.middleware import Middleware
 
 DEFINITIONS = "/api/definitions"
 
 
+def longest_body(request: HttpRequest) -> int:
+    """Bytes: a document or a message may be long; anything else is taken in one turn, and has to
+    fit into a row of a document."""
+    is_message = request.method == "POST" and request.path.endswith("/publish")
+    is_long = is_message or request.path.startswith(DEFINITIONS)
+    return bodies.BODY_MAX if is_long else ROW_BYTES_MAX
+
+
 async def take_body(request: HttpRequest) -> None:
     """Reads the body of a call that is let in; an empty one is an empty object. Raises
     `BrokerError`."""
     if request.method not in ("GET", "HEAD"):
-        await bodies.take(request, request.user.name)
+        await bodies.take(request, request.user.name, longest_body(request))
     if request.method in ("PUT", "POST") and not request.body:
         request._body = b"{}"
     if not request.path.startswith(DEFINITIONS):  # which the broker reads

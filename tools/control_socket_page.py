@@ -17,6 +17,7 @@ import msgspec  # noqa: E402
 from written_page import written  # noqa: E402
 
 from broker.schema import control_schema as schema  # noqa: E402
+from broker.settings.bounds import ROW_BYTES_MAX  # noqa: E402
 
 PAGE = ROOT / "docs" / "control-socket.md"
 
@@ -68,7 +69,8 @@ one of the table of events. Pushes come at most once a second, events at once.
 | vhost | the user has a permission row for the vhost, or is administrator |
 | objects | as vhost, and then configure, write and read as over AMQP |
 
-A verb that changes something is answered when the change is on disk.
+A verb that changes something is answered when the change is on disk. Its arguments have
+{ROW_BYTES_MAX // 1024 // 1024} MiB at most, those of `definitions.import` apart.
 """
 
 

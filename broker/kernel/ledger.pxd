@@ -14,6 +14,8 @@ cdef struct Unacked:
 cdef class Ledger:
     cdef Unacked* entries          # a ring; the index of a position is its low bits
     cdef uint64_t* tags            # of the entries; NULL while tags rise by one
+    cdef size_t entries_size       # bytes
+    cdef size_t tags_size
     cdef size_t mask               # capacity - 1, capacity a power of two
     cdef readonly size_t capacity
     cdef uint64_t first            # position of the oldest entry

@@ -8,12 +8,22 @@ that wants no ack, each entry has its tag beside it, until tags rise by one agai
 """
 
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
+
+from broker.kernel.mapped cimport free_memory, grown_memory
 
 cdef enum:
     CAPACITY_LEAST = 16
     CAPACITY_KEPT = 4096         # a larger ring is given back when nothing is open
+
+
+cdef void* grown_or_raise(void* memory, size_t* size, size_t wanted) except NULL:
+    """`memory` of `size` bytes with the `wanted` ones. Raises MemoryError and changes nothing."""
+    cdef void* grown = grown_memory(memory, size[0], wanted)
+    if grown == NULL:
+        raise MemoryError("no memory for a channel's unacked deliveries")
+    size[0] = wanted
+    return grown
 
 
 cdef class Ledger:
@@ -23,6 +33,7 @@ cdef class Ledger:
     def __cinit__(self):
         self.entries = NULL
         self.tags = NULL
+        self.entries_size = self.tags_size = 0
         self.capacity = 0
         self.mask = 0
         self.first = 0
@@ -47,7 +58,7 @@ cdef class Ledger:
         nothing."""
         if self.is_dense and self.first != self.end:
             # Older entries are open: from now on each has its tag beside it.
-            self.move(self.capacity, False)
+            self.pack()
         self.next += count
         return 0
 
@@ -68,23 +79,19 @@ cdef class Ledger:
         return self.move(capacity, self.count == 0)
 
     cdef int double(self) except -1:
-        """Doubles the ring where it is: a large one is mapped to other addresses by the C library,
-        where to copy half a million entries to fresh memory takes 12 ms. Raises MemoryError and
-        changes nothing."""
+        """Doubles the ring where it is. Raises MemoryError and changes nothing."""
         cdef size_t old = self.capacity
         cdef size_t start = self.first & self.mask
         cdef size_t in_front = min(<size_t> (self.end - self.first), old - start)
         cdef size_t wrapped = self.end - self.first - in_front
         cdef bint moves_wrapped = wrapped <= in_front
-        cdef void* grown = realloc(self.entries, 2 * old * sizeof(Unacked))
-        if grown == NULL:
-            raise MemoryError("no memory for a channel's unacked deliveries")
-        self.entries = <Unacked*> grown
-        if self.tags != NULL:
-            grown = realloc(self.tags, 2 * old * sizeof(uint64_t))
-            if grown == NULL:
-                raise MemoryError("no memory for a channel's unacked deliveries")
-            self.tags = <uint64_t*> grown
+        # The tags may have grown in vain before, and the entries.
+        if self.tags != NULL and self.tags_size < 2 * old * sizeof(uint64_t):
+            self.tags = <uint64_t*> grown_or_raise(
+                self.tags, &self.tags_size, 2 * old * sizeof(uint64_t))
+        if self.entries_size < 2 * old * sizeof(Unacked):
+            self.entries = <Unacked*> grown_or_raise(
+                self.entries, &self.entries_size, 2 * old * sizeof(Unacked))
         # The shorter part moves to the new half. Positions say which one lies there.
         if ((self.first & old) == 0) != moves_wrapped:
             self.first += old
@@ -107,19 +114,16 @@ cdef class Ledger:
     cdef int pack(self) except -1:
         """Takes settled entries out of the ring, which keeps its memory. Raises MemoryError and
         changes nothing."""
-        cdef uint64_t* tags = self.tags
         cdef uint64_t to = self.first
         cdef uint64_t at
-        if tags == NULL:
-            tags = <uint64_t*> malloc(self.capacity * sizeof(uint64_t))
-            if tags == NULL:
-                raise MemoryError("no memory for a channel's unacked deliveries")
+        if self.tags == NULL:
+            self.tags = <uint64_t*> grown_or_raise(
+                NULL, &self.tags_size, self.capacity * sizeof(uint64_t))
         for at in range(self.first, self.end):
             if self.entries[at & self.mask].consumer != NULL:
-                tags[to & self.mask] = self.tag_at(at)
+                self.tags[to & self.mask] = self.tag_at(at)
                 self.entries[to & self.mask] = self.entries[at & self.mask]
                 to += 1
-        self.tags = tags
         self.end = to
         self.is_dense = False
         self.moves += 1
@@ -128,16 +132,18 @@ cdef class Ledger:
     cdef int move(self, size_t capacity, bint is_dense) except -1:
         """Moves the entries to another ring: all of them, as their tags rise by one, or those that
         are open, each with its tag. Raises MemoryError and changes nothing."""
-        cdef Unacked* entries = <Unacked*> malloc(capacity * sizeof(Unacked))
+        cdef size_t entries_size = capacity * sizeof(Unacked)
+        cdef size_t tags_size = 0 if is_dense else capacity * sizeof(uint64_t)
+        cdef Unacked* entries = <Unacked*> grown_memory(NULL, 0, entries_size)
         cdef uint64_t* tags = NULL
         cdef Unacked* entry
         cdef uint64_t to = self.first
         cdef uint64_t at
         if not is_dense:
-            tags = <uint64_t*> malloc(capacity * sizeof(uint64_t))
+            tags = <uint64_t*> grown_memory(NULL, 0, tags_size)
         if entries == NULL or (tags == NULL and not is_dense):
-            free(entries)
-            free(tags)
+            free_memory(entries, entries_size)
+            free_memory(tags, tags_size)
             raise MemoryError("no memory for a channel's unacked deliveries")
         for at in range(self.first, self.end):
             entry = &self.entries[at & self.mask]
@@ -152,6 +158,7 @@ cdef class Ledger:
         self.moves += 1
         self.entries = entries
         self.tags = tags
+        self.entries_size, self.tags_size = entries_size, tags_size
         self.capacity = capacity
         self.mask = capacity - 1
         self.end = to
@@ -159,10 +166,11 @@ cdef class Ledger:
         return 0
 
     cdef void give_back(self) noexcept:
-        free(self.entries)
-        free(self.tags)
+        free_memory(self.entries, self.entries_size)
+        free_memory(self.tags, self.tags_size)
         self.entries = NULL
         self.tags = NULL
+        self.entries_size = self.tags_size = 0
         self.capacity = 0
         self.mask = 0
 

@@ -53,13 +53,15 @@ class Arguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Verb(NamedTuple):
-    """One verb. `changes`: it alters something, so its answer waits until that is on disk."""
+    """One verb. `changes`: it alters something, so its answer waits until that is on disk, and its
+    arguments are as long as a row of definitions at most, if it is not `long`."""
 
     name: str
     arguments: type[Arguments]
     tag: Tag
     scope: Scope
     changes: bool
+    long: bool
     answers: str
 
     @property
@@ -91,12 +93,12 @@ VERBS: dict[str, Verb] = {}
 
 
 def verb(
-    name: str, tag: Tag, scope: Scope, answers: str, *, changes: bool = False
+    name: str, tag: Tag, scope: Scope, answers: str, *, changes: bool = False, long: bool = False
 ) -> Callable[[type[Arguments]], type[Arguments]]:
     """Enters a class of arguments into the table of verbs."""
 
     def enter(arguments: type[Arguments]) -> type[Arguments]:
-        VERBS[name] = Verb(name, arguments, tag, scope, changes, answers)
+        VERBS[name] = Verb(name, arguments, tag, scope, changes, long, answers)
         return arguments
 
     return enter
@@ -1497,6 +1499,7 @@ class DefinitionsExport(Arguments):
     "node",
     "{dry_run, counts, left_out, inactive, difference}",
     changes=True,
+    long=True,
 )
 class DefinitionsImport(Arguments):
     """Merges definitions of RabbitMQ, LavinMQ or Leveret in: all of them or, where one is wrong or

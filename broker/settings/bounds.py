@@ -203,7 +203,7 @@ FIXED = (
         "they are taken in one turn of the loop, half a millisecond for each thousand",
     ),
     Fixed(
-        "bytes of a row of definitions",
+        "bytes of a row of definitions, or of a request that declares or sets something",
         ROW_BYTES_MAX,
         "it is decoded in one turn of the loop, one and a half milliseconds for each MiB of text",
     ),

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.settings.bounds import BODY_VALUES_MAX
+from broker.settings.bounds import BODY_VALUES_MAX, ROW_BYTES_MAX
 from tests.api.conftest import VHOST, path
 
 
@@ -147,14 +147,14 @@ def test_a_body_that_cannot_be_read_is_a_bad_request(api: httpx.Client, body: by
 
 def test_a_body_that_is_too_long_is_refused_before_it_is_read(api: httpx.Client) -> None:
     where = path("queues", VHOST, "never declared")
-    limit = 10 * 1024 * 1024
+    limit = ROW_BYTES_MAX
     refused = {"error": "bad_request", "reason": "Exceeded HTTP request body size limit"}
     announced = api.put(where, content=b" " * (limit + 1))
     assert (announced.status_code, announced.json()) == (400, refused)
 
     def pieces() -> Any:
-        for _ in range(11):
-            yield b" " * 1024 * 1024
+        for _ in range(9):
+            yield b" " * (limit // 8)
 
     streamed = api.put(where, content=pieces())
     assert (streamed.status_code, streamed.json()) == (400, refused)
@@ -162,6 +162,19 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_read(api: httpx.Client)
     just_fits = b"{}" + b" " * (limit - 2)
     assert api.put(where, content=just_fits).status_code == 201
     assert api.delete(where).status_code == 204
+
+
+def test_a_message_or_a_document_may_be_longer_than_what_declares_something(
+    api: httpx.Client,
+) -> None:
+    limit = 10 * 1024 * 1024
+    body = {"properties": {}, "routing_key": "none", "payload_encoding": "string"}
+    where = path("exchanges", VHOST, "amq.default", "publish")
+    assert api.post(where, json={**body, "payload": "x" * (limit - 1000)}).status_code == 200
+    assert api.post(where, json={**body, "payload": "x" * limit}).status_code == 400
+    document = b"{}" + b" " * (limit - 2)
+    assert api.post("/api/definitions", content=document).status_code == 204
+    assert api.post("/api/definitions", content=document + b" ").status_code == 400
 
 
 def test_a_body_of_very_many_values_is_refused_before_it_is_decoded(api: httpx.Client) -> None:

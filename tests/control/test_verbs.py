@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import struct
 import time
 from typing import Any
@@ -15,6 +16,7 @@ from broker.server.app import Broker
 from broker.server.control.binding_rows import properties_key
 from broker.server.control.queue_fields import QueueRows
 from broker.server.control.requests import HANDLERS
+from broker.settings.bounds import ROW_BYTES_MAX
 from management.broker_client import BrokerClient, BrokerError
 from tests.inside import connect, publish, put_user
 
@@ -50,6 +52,24 @@ async def refusal(client: BrokerClient, verb: str, **args: Any) -> BrokerError:
 async def test_it_opens_its_socket_for_the_owner_only(client: BrokerClient) -> None:
     await client.call("whoami")
     assert client.path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_it_refuses_a_request_that_sets_more_than_a_row_of_definitions_may_hold(
+    client: BrokerClient,
+) -> None:
+    least = ROW_BYTES_MAX - 100
+    assert await client.call("global-parameter.put", name="long", value="x" * least)
+    too_long = "the request is longer than 1048576 bytes"
+    arguments = {"x-text": "x" * ROW_BYTES_MAX}
+    for verb, args in (
+        ("global-parameter.put", {"name": "longer", "value": "x" * ROW_BYTES_MAX}),
+        ("queue.declare", {"vhost": "/", "name": "longer", "arguments": arguments}),
+    ):
+        refused = await refusal(client, verb, **args)
+        assert (refused.status, refused.reason) == (400, f"{verb}: {too_long}")
+    document = await client.call("definitions.export")
+    assert [row["name"] for row in document["global_parameters"]][-1] == "long"
+    assert await client.call("definitions.import", definitions=json.dumps(document).encode())
 
 
 async def test_it_names_what_is_wrong_with_a_request(client: BrokerClient) -> None:

@@ -34,6 +34,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
         documents.wide_arguments,
         documents.wide_rows,
         documents.long_texts,
+        documents.long_settings,
         documents.huge_numbers,
         documents.huge_names,
         documents.duplicate_rows,

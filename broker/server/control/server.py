@@ -33,6 +33,7 @@ from broker.server.control.requests import (
 from broker.server.control.subscriptions import Subscriptions
 from broker.server.streams import streams_of
 from broker.serving.long_bytes import LONG, join
+from broker.settings.bounds import ROW_BYTES_MAX
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -231,6 +232,8 @@ async def carry_out(broker: Broker, session: Session, frame: Received) -> Any:
             raise not_authorised("user does not exist")
     caller = Caller(broker, user)
     caller.require(verb.tag)
+    if verb.changes and not verb.long and memoryview(frame.args).nbytes > ROW_BYTES_MAX:
+        raise bad_request(f"{frame.verb}: the request is longer than {ROW_BYTES_MAX} bytes")
     try:
         args = msgspec.msgpack.decode(frame.args, type=verb.arguments)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

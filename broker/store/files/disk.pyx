@@ -108,6 +108,13 @@ cdef void file_free(File* file) noexcept:
         free(file)
 
 
+cdef void close_now(File* file) noexcept nogil:
+    """In a thread: the file has no other operations in flight."""
+    if file != NULL and file.fd >= 0:
+        c_close(file.fd)
+        file.fd = -1
+
+
 cdef int directory_open(File* file) noexcept nogil:
     """Opens a directory, if it is not open yet, and returns the errno."""
     if file.fd < 0:
@@ -184,12 +191,12 @@ cdef void perform(Op* op, const char* path) noexcept nogil:
         if op.error == 0:
             op.error = native_sync_file_system(op.file.fd)
     elif op.kind == OP_CLOSE:
-        if op.file.fd >= 0:
-            c_close(op.file.fd)
-            op.file.fd = -1
+        close_now(op.file)
     elif op.kind == OP_UNLINK:
         if c_unlink(path) != 0 and native_errno() != 2:
             op.error = native_errno()
+        # The last close gives back what the kernel has of the file, milliseconds for a segment.
+        close_now(op.file)
     elif op.kind == OP_RMDIR:
         if c_rmdir(op.path) != 0 and native_errno() not in (2, 39):
             op.error = native_errno()

@@ -70,6 +70,26 @@ def long_texts(attacker: Attacker) -> str:
     return _refused(attacker, json.dumps({"queues": rows}, ensure_ascii=False).encode())
 
 
+def long_settings(attacker: Attacker) -> str:
+    """A queue's argument and a parameter, of nine million characters and of one."""
+    said: Counter[str] = Counter()
+    with attacker.api("guest") as guest:
+        for _ in attacker.rounds():
+            for length, allowed in ((9_000_000, (400,)), (1_000_000, (201, 204))):
+                text = "x" * length
+                bodies: dict[str, Any] = {
+                    f"/api/queues/{MALLORY}/long": {"arguments": {"x-text": text}},
+                    "/api/global-parameters/long": {"value": text},
+                }
+                for path, body in bodies.items():
+                    answer = guest.put(path, json=body)
+                    assert answer.status_code in allowed, answer.text[:200]
+                    said[f"{answer.status_code} of {length:,} characters"] += 1
+        for path in bodies:
+            guest.delete(path).raise_for_status()
+    return told(said)
+
+
 def huge_numbers(attacker: Attacker) -> str:
     """A number of 100,000 digits."""
     return _refused(

@@ -64,6 +64,7 @@ ATTACKS = [
     Attack("definitions", documents.wide_arguments, broker=256, web=256),
     Attack("definitions", documents.wide_rows, broker=256),
     Attack("definitions", documents.long_texts, broker=256),
+    Attack("definitions", documents.long_settings, broker=256),
     Attack("definitions", documents.huge_numbers),
     Attack("definitions", documents.huge_names),
     Attack("definitions", documents.duplicate_rows, broker=256),
