@@ -7,7 +7,7 @@ from broker.settings.bounds import ROW_BYTES_MAX
 from management import bodies
 from management.middleware import Middleware
 
-DEFINITIONS = "/api/definitions"
+DEFINITIONS = ("/api/definitions", "/api/all-configuration")
 
 
 def longest_body(request: HttpRequest) -> int:

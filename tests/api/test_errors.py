@@ -173,8 +173,9 @@ def test_a_message_or_a_document_may_be_longer_than_what_declares_something(
     assert api.post(where, json={**body, "payload": "x" * (limit - 1000)}).status_code == 200
     assert api.post(where, json={**body, "payload": "x" * limit}).status_code == 400
     document = b"{}" + b" " * (limit - 2)
-    assert api.post("/api/definitions", content=document).status_code == 204
-    assert api.post("/api/definitions", content=document + b" ").status_code == 400
+    for where in ("/api/definitions", "/api/all-configuration"):
+        assert api.post(where, content=document).status_code == 204
+        assert api.post(where, content=document + b" ").status_code == 400
 
 
 def test_a_body_of_very_many_values_is_refused_before_it_is_decoded(api: httpx.Client) -> None:
