@@ -14,7 +14,7 @@ border read this file.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,9 @@ from broker.schema.file_steps import Step
 
 RABBITMQ_VERSION = "3.13.7"
 """The version whose HTTP API this is; tools choose by it."""
+
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""Bytes."""
 
 FRAME_MAX = 192 * 1024 * 1024
 """Longest control frame in bytes, either way: a message of the largest size still fits."""
@@ -634,7 +637,7 @@ class QueueGet(Arguments):
         "ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false"
     ] = "ack_requeue_true"
     truncate: int | None = None
-    bytes_max: int = 134_217_728
+    bytes_max: Size = 134_217_728
 
 
 @verb(
@@ -652,7 +655,7 @@ class QueuePeek(Arguments):
     name: str
     count: int = 1
     truncate: int | None = None
-    bytes_max: int = 134_217_728
+    bytes_max: Size = 134_217_728
 
 
 @verb(
@@ -671,7 +674,7 @@ class StreamRead(Arguments):
     offset: int | str = "first"
     count: int = 1
     truncate: int | None = None
-    bytes_max: int = 134_217_728
+    bytes_max: Size = 134_217_728
 
 
 @verb(
@@ -701,7 +704,7 @@ class StreamSearch(Arguments):
     last: int | None = None
     max: int = 10
     truncate: int | None = None
-    bytes_max: int = 134_217_728
+    bytes_max: Size = 134_217_728
 
 
 @verb(

@@ -72,6 +72,17 @@ async def test_it_refuses_a_request_that_sets_more_than_a_row_of_definitions_may
     assert await client.call("definitions.import", definitions=json.dumps(document).encode())
 
 
+@pytest.mark.parametrize("verb", ["queue.get", "queue.peek", "stream.read", "stream.search"])
+@pytest.mark.parametrize("size", [-1, -(2**63), 2**64 - 1])
+async def test_it_refuses_a_size_that_is_none(client: BrokerClient, verb: str, size: int) -> None:
+    await client.call("queue.declare", vhost="/", name="q")
+    args: dict[str, Any] = {"vhost": "/", "name": "q", "bytes_max": size}
+    args |= {"queue.get": {"ackmode": "ack_requeue_true"}, "stream.read": {"offset": "first"},
+             "stream.search": {"key": "k", "value": "v"}}.get(verb, {})  # fmt: skip
+    refused = await refusal(client, verb, **args)
+    assert (refused.status, "bytes_max" in refused.reason) == (400, True)
+
+
 async def test_it_names_what_is_wrong_with_a_request(client: BrokerClient) -> None:
     unknown = await refusal(client, "queue.conjure")
     assert (unknown.status, unknown.error) == (501, "not_implemented")
