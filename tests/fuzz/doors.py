@@ -17,6 +17,7 @@ from tests.fuzz.mutations import mutate
 PROXY_FROM = "127.0.0.2"
 """Where connections with a PROXY header come from."""
 PATIENCE_S = 120.0
+_IP_BIND_ADDRESS_NO_PORT = 24  # <linux/in.h>
 
 
 class Peer:
@@ -26,9 +27,13 @@ class Peer:
 
     def __init__(self, address: tuple[str, int], source: str = "") -> None:
         self.sent = 0
-        self.socket = socket.create_connection(
-            address, PATIENCE_S, source_address=(source, 0) if source else None
-        )
+        self.socket = socket.socket()
+        self.socket.settimeout(PATIENCE_S)
+        if source:
+            # The port is chosen when it connects: of those that ended a minute ago none is free here.
+            self.socket.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+            self.socket.bind((source, 0))
+        self.socket.connect(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.ended = False
         self.until = 0.0
