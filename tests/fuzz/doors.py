@@ -30,7 +30,7 @@ class Peer:
         self.socket = socket.socket()
         self.socket.settimeout(PATIENCE_S)
         if source:
-            # The port is chosen when it connects: of those that ended a minute ago none is free here.
+            # The port is chosen when it connects: those of the last minute are not free here.
             self.socket.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
             self.socket.bind((source, 0))
         self.socket.connect(address)
