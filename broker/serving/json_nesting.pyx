@@ -11,6 +11,7 @@ from libc.string cimport memchr
 
 cdef extern from "Python.h":
     int PyUnicode_1BYTE_KIND, PyUnicode_2BYTE_KIND
+    Py_ssize_t PY_SSIZE_T_MAX
 
 
 ctypedef fused Letter:
@@ -74,10 +75,17 @@ cdef enum:
     WIDE = -2
 
 
-cdef Py_ssize_t value_end(const uint8_t* text, Py_ssize_t at, Py_ssize_t end, Py_ssize_t levels,
+cdef bint is_space(Letter letter) noexcept:
+    return letter == c' ' or letter == c'\n' or letter == c'\r' or letter == c'\t'
+
+
+cdef Py_ssize_t value_end(const Letter* text, Py_ssize_t at, Py_ssize_t end, Py_ssize_t levels,
                           Py_ssize_t values) noexcept:
+    """The place behind a value, white space before it passed over; or DEEP, or WIDE."""
     cdef Py_ssize_t depth = 0
-    cdef uint8_t letter
+    cdef Letter letter
+    while at < end and is_space(text[at]):
+        at += 1
     while at < end:
         letter = text[at]
         if letter == c'"':
@@ -99,33 +107,14 @@ cdef Py_ssize_t value_end(const uint8_t* text, Py_ssize_t at, Py_ssize_t end, Py
             values -= 1
             if values < 0:
                 return WIDE
-        elif depth == 0 and (letter == c' ' or letter == c'\n' or letter == c'\r'
-                             or letter == c'\t'):
+        elif depth == 0 and is_space(letter):
             return at
         at += 1
     return end
 
 
 cdef bint too_deep(const Letter* text, Py_ssize_t end, Py_ssize_t most) noexcept:
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t depth = 0
-    cdef Letter letter
-    while at < end:
-        letter = text[at]
-        at += 1
-        if letter == c'"':
-            at = behind_text(text, at, end)
-        elif letter == c'[' or letter == c'{':
-            depth += 1
-            if depth > most:
-                return True
-        elif letter == c']' or letter == c'}':
-            depth -= 1
-            if depth <= 0:
-                return False
-        elif letter == c',' and depth == 0:
-            return False         # behind a value without levels
-    return False
+    return value_end(text, 0, end, most, PY_SSIZE_T_MAX) == DEEP
 
 
 cdef Py_ssize_t behind_text(const Letter* text, Py_ssize_t at, Py_ssize_t end) noexcept:

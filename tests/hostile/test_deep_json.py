@@ -91,7 +91,7 @@ def test_a_value_ends_where_it_can_have_no_more(text: bytes, end: int) -> None:
     assert end_of_value(text, 0, LEVELS, 10) == end
 
 
-@pytest.mark.parametrize("text", ["", '"', '"\\', "\\", "]]]]", "7, [[[[[[", '"[[[[[['])
+@pytest.mark.parametrize("text", ["", '"', '"\\', "\\", "]]]]", "7, [[[[[[", '"[[[[[[', "7 [[[[[["])
 def test_what_is_cut_or_no_json_is_not_nested(text: str) -> None:
     assert not is_nested_over(text, LEVELS)
     assert not is_nested_over(text.encode(), LEVELS)

@@ -43,8 +43,7 @@ def deleted_and_open(directory: Path) -> list[str]:
 
 
 def test_the_thread_that_removes_a_segment_closes_it(tmp_path: Path) -> None:
-    """The last close frees what the kernel has of it: 9 ms of the loop, and 50 where memory is
-    short."""
+    """The last close frees what the kernel has of it: 6 to 9 ms of the loop for a segment."""
     driven = Driven(tmp_path, segment_size=4096)
     remover = driven.persister.background.remover
     for _ in range(200):
