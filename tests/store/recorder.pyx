@@ -106,8 +106,9 @@ cdef void record_event(int kind, const char* name, const char* path, uint64_t of
 
 cdef bint meets(int kind) noexcept nogil:
     """Whether an operation must not be under way beside another one on its path that alters it:
-    whoever carries both out again would not know in which order. Files that are opened or synced
-    and writes to different places do not meet; holes and contents without a name are not seen."""
+    whoever carries both out again would not know in which order. Files that are opened, read or
+    synced and writes to different places do not meet; holes and contents without a name are not
+    seen."""
     return (kind == OP_UNLINK or kind == OP_RMDIR or kind == OP_WRITE_FILE or kind == OP_RENAME
             or kind == OP_TRUNCATE or kind == LINK)
 
@@ -122,7 +123,8 @@ cdef void enter(int kind, const char* path) noexcept nogil:
     for i in range(under_way_count):
         if pthread_equal(under_way[i].thread, this_thread):
             own = &under_way[i]
-        elif (under_way[i].path != NULL and strcmp(under_way[i].path, path) == 0
+        elif (alters(kind) and under_way[i].path != NULL
+              and strcmp(under_way[i].path, path) == 0
               and (meets(kind) or meets(under_way[i].kind))):
             overlaps += 1
     if own == NULL and under_way_count < THREADS_MAX:

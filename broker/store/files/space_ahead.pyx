@@ -19,7 +19,7 @@ from broker.kernel.threads cimport (
     pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
 )
 from broker.store.files.gate cimport holes_held
-from broker.store.files.observer cimport observed
+from broker.store.files.observer cimport observed, refused
 from broker.store.files.operation cimport OP_TRUNCATE, OP_WRITE, File, Op
 from broker.store.files.space cimport has_space, is_full
 
@@ -98,7 +98,8 @@ cdef void give_back(Op* op) noexcept nogil:
 cdef int cut(File* file) noexcept nogil:
     cdef int error = 0
     if file.ahead > file.written:
-        if c_truncate(file.path, file.written) != 0:
+        error = refused(OP_TRUNCATE, file.path)
+        if error == 0 and c_truncate(file.path, file.written) != 0:
             error = native_errno()
         observed(OP_TRUNCATE, file.path, 0, file.written, error, NULL, 0)
     file.ahead = 0
