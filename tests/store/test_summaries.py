@@ -117,6 +117,35 @@ def test_a_summary_that_does_not_fit_is_not_believed(
     again.kill()
 
 
+def test_a_summary_is_not_believed_beside_the_ack_of_a_record_that_is_not_there(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make()
+    bodies = fill(driven)
+    meta = driven.files("meta")[0]
+    segment = meta.with_name(meta.name.replace("meta", "msgs"))
+    content = segment.read_bytes()
+    while (taker := driven.take()).body != last_of(content):
+        pass
+    driven.settle(taker)
+    driven.tick()
+    driven.kill()
+    # As if a kill had prevented the record, behind its ack; the next start writes a summary.
+    record = content.index(bodies[1]) - content.index(bodies[0])
+    segment.write_bytes(content[:-record])
+    meta.unlink()
+    left = [each for each in bodies if each != taker.body]
+    for read in (2, 1):  # the last segment, too, has a summary then
+        again = make()
+        recorder.record(True)
+        assert again.recover() == []
+        assert reads("msgs") == read
+        assert again.queue.messages_ready == len(left)
+        again.tick()
+        assert meta.exists()
+        again.kill()
+
+
 def last_of(segment: bytes) -> bytes:
     """The last body of a segment of these tests."""
     return segment[-500:]
