@@ -8,12 +8,16 @@ is. A run of wildcards is one and the same in any order, and has one `#` at most
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange, identity
 from broker.routing.topic_tree import TopicTree
 from broker.schema.errors import BoundReached
+
+CAPACITY_KEPT = 4096
+"""Nodes whose memory a tree keeps when its last pattern goes."""
 
 
 class TopicExchange(BoundExchange):
@@ -43,6 +47,10 @@ class TopicExchange(BoundExchange):
 
     def remove(self, binding: Binding) -> None:
         self.tree.remove(pattern_of(binding.routing_key), binding)
+        if self.tree.capacity > CAPACITY_KEPT and self.tree.is_empty:
+            # An exchange lives long, such as amq.topic.
+            threading.Thread(target=self.tree.give_back, name="topic memory", daemon=True).start()
+            self.tree = TopicTree(identity)
 
     def match(
         self,

@@ -35,6 +35,7 @@ cdef class EdgeTable:
             at = (at + 1) & self.mask
         return NONE if self.old_edges == NULL else self.find_before(key)
 
+    cdef void free_all(self) noexcept nogil
     cdef int32_t find_before(self, uint64_t key) noexcept
     cdef Edge* before(self, uint64_t key) noexcept
     cdef int put(self, uint64_t key, int32_t child) except -1

@@ -30,8 +30,13 @@ cdef class EdgeTable:
             raise MemoryError
 
     def __dealloc__(self):
+        self.free_all()
+
+    cdef void free_all(self) noexcept nogil:
+        """The table must not be used any more."""
         free(self.edges)
         free(self.old_edges)
+        self.edges = self.old_edges = NULL
 
     cdef int32_t find_before(self, uint64_t key) noexcept:
         """The child of a key in the table before it grew, where what has moved stands still."""

@@ -64,6 +64,22 @@ def test_a_topic_exchange_forgets_what_is_unbound(bindings: list[str], data: st.
     assert exchange.tree.is_empty
 
 
+def test_a_topic_exchange_gives_memory_back_with_its_last_pattern() -> None:
+    exchange = TopicExchange("x")
+    rows = [bound(str(index), f"k.{index}") for index in range(5000)]
+    for row in rows:
+        exchange.add(row)
+    for row in rows[1:]:
+        exchange.remove(row)
+    assert exchange.tree.capacity > 5000
+    assert list(exchange.match("k.0", {})) == [rows[0]]
+    exchange.remove(rows[0])
+    assert exchange.tree.capacity < 100
+    assert list(exchange.match("k.0", {})) == []
+    exchange.add(rows[7])
+    assert list(exchange.match("k.7", {})) == [rows[7]]
+
+
 @given(
     st.lists(st.tuples(patterns, st.booleans()), max_size=30),
     st.lists(patterns, max_size=3),
