@@ -104,6 +104,30 @@ def test_a_ttl_of_zero_still_reaches_a_waiting_consumer(client: Client, other: C
     assert other.expect_message(channel=1).body == b"x"
 
 
+@pytest.mark.parametrize("way", ["of the queue", "its own", "behind a longer one"])
+def test_a_message_without_time_does_not_wait_for_a_consumer_to_have_room(
+    client: Client, other: Client, way: str
+) -> None:
+    queue = limited(client, **({"x_message_ttl": 0} if way == "of the queue" else {}))
+    own = {} if way == "of the queue" else {"expiration": "0"}
+    other.call(1, "basic.qos", prefetch_count=1)
+    other.call(1, "basic.consume", queue=queue)
+    if way == "behind a longer one":
+        client.publish(1, "", queue, b"taken")
+        client.publish(1, "", queue, b"waits", expiration="60000")
+    fill(client, queue, b"1", b"2", **own)
+    first = other.expect_message(channel=1)
+    if way == "behind a longer one":
+        assert ready(client, queue) == 3
+        other.send_method(1, "basic.ack", delivery_tag=first.tag)
+        first = other.expect_message(channel=1)
+        assert first.body == b"waits"
+    seconds_until(lambda: ready(client, queue) == 0)
+    other.send_method(1, "basic.ack", delivery_tag=first.tag)
+    fill(client, queue, b"last")
+    assert other.expect_message(channel=1).body == b"last"
+
+
 def test_a_large_ttl_expires_nothing(client: Client) -> None:
     queue = limited(client, x_message_ttl=2**31 - 1)
     fill(client, queue, b"1", expiration=str(2**31))
