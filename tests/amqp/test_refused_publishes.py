@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.kernel.contracts import Exchange
 from tests.amqp.raw import Method
 from tests.amqp.wired import Wired
 
@@ -89,6 +90,29 @@ def test_a_refused_publish_is_not_acked_when_confirms_begin_to_wait_for_consumer
     wired.send("basic.ack", delivery_tag=1)
     assert answers(wired.run()) == [("basic.ack", 5, False)]
     assert figures(wired) == (0, 0, 3)
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_message_that_one_of_several_queues_loses_is_not_unconfirmed_when_all_have_answered(
+    wired: Wired, first: int
+) -> None:
+    queues = [wired.queue(confirm_on="ack") for _ in range(3)]
+    wired.wire.routes[b"all"] = Exchange(""), tuple(queues)
+    for queue in queues:
+        queue.dead_letter = lambda *_: None
+        wired.consume(queue, queue.name)
+    wired.publish("all")
+    wired.run()
+    told: list[Method] = []
+    for tag in (1, 2, 3):
+        fields = {"requeue": False} if tag == first + 1 else {}
+        wired.send("basic.reject" if fields else "basic.ack", delivery_tag=tag, **fields)
+        told += wired.run()
+        # The other queues still have it.
+        assert wired.channel.messages_unconfirmed == (tag < 3)
+    assert answers(told) == [("basic.nack", 1, False)]
+    durable(wired)
+    assert answers(wired.sync()) == [("basic.ack", 2, False)]
 
 
 def test_dead_letters_for_a_full_queue_are_offered_again_by_one_timer(wired: Wired) -> None:

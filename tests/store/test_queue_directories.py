@@ -55,6 +55,28 @@ def test_a_queue_without_a_message_asks_the_disk_for_nothing(tmp_path: Path) -> 
     driven.kill()
 
 
+def test_a_queue_has_no_store_any_more_when_it_had_no_traffic_for_the_time_given(
+    tmp_path: Path,
+) -> None:
+    driven = Driven(tmp_path)
+
+    def has_store(now: float) -> bool:
+        driven.queue.rest_if_idle(now, 10.0)
+        driven.tick()  # its file goes
+        driven.queue.rest_if_idle(now, 10.0)
+        return driven.queue.store is not None
+
+    for now in (100.0, 150.0):
+        driven.publish(b"a message")
+        driven.sync()
+        driven.settle(driven.take())
+        driven.tick()
+        assert has_store(now)
+    assert has_store(159.0)
+    assert not has_store(160.0)
+    driven.kill()
+
+
 def test_an_idle_queue_keeps_its_store_until_its_last_file_is_gone(tmp_path: Path) -> None:
     """A file in flight goes later, and the directory after it."""
     driven = Driven(tmp_path)
