@@ -37,6 +37,21 @@ def test_it_takes_neighbours_when_half_of_three_files_is_dead() -> None:
     assert chosen([file(1, 1000, 300), file(2, 1000, 400), file(3, 1000, 700)]) == [1, 2]
 
 
+@pytest.mark.parametrize("other_side", [False, True])
+@pytest.mark.parametrize(("valid", "taken"), [(550, True), (900, True), (901, False)])
+def test_a_file_takes_a_neighbour_with_it_that_is_not_half_dead_on_either_side(
+    valid: int, taken: bool, other_side: bool
+) -> None:
+    """Both together have to give back what they copy, and to fit into one file."""
+    sizes = [100, valid, 1000, 1000]
+    files = [file(number, 1000, each) for number, each in enumerate(sizes)]
+    wanted = [0, 1] if taken else [0]
+    if other_side:
+        files = [file(number, 1000, each) for number, each in enumerate(reversed(sizes))]
+        wanted = [2, 3] if taken else [3]
+    assert chosen(files) == wanted
+
+
 def test_it_leaves_files_alone_while_little_is_dead() -> None:
     assert chosen([file(1, 1000, 900), file(2, 1000, 900), file(3, 1000, 900)]) == []
 
