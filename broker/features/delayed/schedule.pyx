@@ -415,8 +415,7 @@ cdef class Schedule(Dirty):
                 self.leaving.append(run)
                 continue
             round = round_new()
-            self.persister.files.forget(run.file)
-            self.persister.unsync(run.file)
+            self.persister.forget(run.file)
             round_add(round, STAGE_REMOVE, OP_UNLINK, run.file)
             run.file = NULL
             self.persister.background.remove(round)

@@ -493,8 +493,7 @@ cdef class BodyStore(Dirty):
             self.leaving.append(file)
             self.persister.retry_later(self)
             return 0
-        self.persister.files.forget(file.file)
-        self.persister.unsync(file.file)
+        self.persister.forget(file.file)
         round = round_new()
         # The bodies are removed first: a table of contents without its file is ignored.
         round_add(round, STAGE_REMOVE, OP_UNLINK, file.file)

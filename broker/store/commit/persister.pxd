@@ -90,6 +90,7 @@ cdef class Persister:
     cdef bint has_many_unsynced(self) noexcept
     cdef int note_written(self, File* file, bint lazy) except -1
     cdef void unsync(self, File* file) noexcept
+    cdef void forget(self, File* file) noexcept
     cdef int add_syncs(self, Round* round) except -1
     cdef int start_round(self, bint sync) except -1
     cdef bint has_dirty(self) noexcept

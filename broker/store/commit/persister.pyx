@@ -465,9 +465,14 @@ cdef class Persister:
         self.unsynced_directories.pop(path, None)
 
     cdef void unsync(self, File* file) noexcept:
-        """No sync of the file is due any more: it is over, or the file is being removed."""
+        """No sync of the file is due any more."""
         file.dirty = False
         unlist(&file.unsynced)
+
+    cdef void forget(self, File* file) noexcept:
+        """The file is being removed: it is neither synced any more nor one of the open ones."""
+        self.files.forget(file)
+        self.unsync(file)
 
     def on_written(self):
         """The writer's eventfd is readable."""

@@ -500,12 +500,10 @@ cdef class Segments:
             later = self.durable and not self.ending and segment.messages != NULL
             behind = []
             if segment.messages != NULL:
-                self.persister.files.forget(segment.messages)
-                self.persister.unsync(segment.messages)
+                self.persister.forget(segment.messages)
                 round_add(round, STAGE_REMOVE, OP_UNLINK, segment.messages)
             if segment.acks != NULL:
-                self.persister.files.forget(segment.acks)
-                self.persister.unsync(segment.acks)
+                self.persister.forget(segment.acks)
                 if later:
                     behind.append(os.fsdecode(<bytes> segment.acks.path))
                     file_free(segment.acks)
