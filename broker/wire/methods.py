@@ -13,9 +13,6 @@ from typing import Any
 
 from broker.wire.argument_lists import KINDS, encode_arguments, frame
 
-BARE_FRAMES = 1_024
-"""Frames without arguments that are kept encoded."""
-
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -225,12 +222,12 @@ def encode_method(name: str, **arguments: Any) -> bytes:
 
 
 def method_frame(channel: int, name: str, **arguments: Any) -> bytes:
-    if not arguments:
-        return _bare_frame(channel, name)
-    return frame(1, channel, encode_method(name, **arguments))
+    return frame(1, channel, encode_method(name, **arguments) if arguments else _bare(name))
 
 
-@functools.lru_cache(BARE_FRAMES)
-def _bare_frame(channel: int, name: str) -> bytes:
+# Not whole frames: a thousand of them, made at different times, would each hold a page of the
+# objects in memory that came and went around it.
+@functools.cache
+def _bare(name: str) -> bytes:
     """A method without arguments, or with their defaults only: most answers are one."""
-    return frame(1, channel, encode_method(name))
+    return encode_method(name)

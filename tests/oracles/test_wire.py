@@ -2,6 +2,7 @@
 
 import itertools
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -296,3 +297,15 @@ def test_many_methods_in_one_chunk_take_turns_with_other_connections() -> None:
     parts = [end - start for start, end in itertools.pairwise([0, *taken])]
     assert max(parts) < 50
     assert len(parts) > 4
+
+
+def test_answers_to_many_channels_leave_no_objects_behind() -> None:
+    """Each would keep a page of the objects in memory that came and went with its channel."""
+    names = [name for name, row in methods.BY_NAME.items() if not row.fields]
+    for name in names:
+        methods.method_frame(1, name)
+    before = sys.getallocatedblocks()
+    for channel in range(2, 2048):
+        for name in names:
+            assert methods.method_frame(channel, name) == raw.method(channel, name)
+    assert sys.getallocatedblocks() - before < 500
