@@ -8,6 +8,7 @@ is. A run of wildcards is one and the same in any order, and has one `#` at most
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -49,8 +50,9 @@ class TopicExchange(BoundExchange):
         self.tree.remove(pattern_of(binding.routing_key), binding)
         if self.tree.capacity > CAPACITY_KEPT and self.tree.is_empty:
             # An exchange lives long, such as amq.topic.
-            threading.Thread(target=self.tree.give_back, name="topic memory", daemon=True).start()
-            self.tree = TopicTree(identity)
+            left, self.tree = self.tree, TopicTree(identity)
+            with contextlib.suppress(RuntimeError):  # no thread: it is freed here
+                threading.Thread(target=left.give_back, name="topic memory", daemon=True).start()
 
     def match(
         self,
