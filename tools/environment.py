@@ -224,10 +224,18 @@ def install_system_packages(goal: str) -> None:
         raise SetUpError(f"these system packages are missing; please run:\n  sudo {line}")
     say(f"Installing system packages: {' '.join(names)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    commands = [install]
+    advice = f"please run:\n  {shlex.join(install)}"
+    fetch = [[*install, "--download-only"]]
     if not any(Path("/var/lib/apt/lists").glob("*Packages*")):
-        commands.insert(0, ["apt-get", "update"])
-    run(commands, environment, f"please run:\n  {shlex.join(install)}")
+        fetch.insert(0, ["apt-get", "update"])
+    started = time.monotonic()
+    run(fetch, environment, advice)
+    fetched = time.monotonic()
+    run([install], environment, advice)
+    say(
+        f"System packages: downloaded in {fetched - started:.0f} s, "
+        f"installed in {time.monotonic() - fetched:.0f} s"
+    )
     left = missing_system_packages(goal)
     if left:
         raise SetUpError(f"still missing after the installation: {' '.join(left)}")
