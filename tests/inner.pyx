@@ -29,8 +29,7 @@ def check_table(bytes fields not None) -> None:
 def body_record(bytes id, bytes body, uint64_t incarnation) -> bytes:
     """The record of a shared body."""
     data = bytearray(struct.pack("<II", len(body), 0) + id + body)
-    cdef uint8_t[::1] view = data
-    cdef BodyHead* head = <BodyHead*> &view[0]
+    cdef BodyHead* head = <BodyHead*> <char*> data
     head.check = body_check(head, incarnation)
     return bytes(data)
 
@@ -45,9 +44,9 @@ def body_references(BodyStore bodies) -> dict:
     return {id: ENTRY.unpack(location)[3] for id, location in body_entries(bodies)}
 
 
-def count_reference(ReferenceCounter counter, const uint8_t[::1] id) -> bool:
+def count_reference(ReferenceCounter counter, bytes id not None) -> bool:
     """Counts one reference more to a body; whether there is such a body."""
-    return counter.count_reference(&id[0]) != 0
+    return counter.count_reference(<const uint8_t*> <char*> id) != 0
 
 
 def publish(Unconfirmed unconfirmed) -> int:

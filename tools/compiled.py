@@ -14,6 +14,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ _C_INCLUDE = re.compile(r"^\s*#\s*include\s+\"([^\"]+)\"", re.MULTILINE)
 
 
 FOLDERS = ("broker", "tests")
+
+SHARED_UTILITIES = "broker.kernel.shared_utilities"
+"""The module of the functions that Cython would else write into each module: its Python calls,
+errors and imports. An eighth of the compiler's time for most modules, and of their size."""
+
 EACH_MESSAGE = (
     "broker.kernel.buffer",
     "broker.kernel.ledger",
@@ -51,6 +57,9 @@ EACH_MESSAGE = (
     "broker.queues.consumers",
     "broker.queues.counters",
     "broker.queues.unstored",
+    "broker.store.log.queue_store",
+    "broker.store.log.read_buffer",
+    "broker.store.log.segments",
 )
 """Modules that each message passes, also one that reaches no disk. They are compiled with -O2: with
 FAST for these and for HOT, S1 took 1.08 times the time a message."""
@@ -96,11 +105,8 @@ HOT = {
         "broker.store.index.bloom",
         "broker.store.index.ram_index",
         "broker.store.log.priority_store",
-        "broker.store.log.queue_store",
-        "broker.store.log.read_buffer",
         "broker.store.log.recovery",
         "broker.store.log.requeued",
-        "broker.store.log.segments",
         "broker.store.log.shared_refs",
         "broker.store.streams.cursor",
         "broker.store.streams.store",
@@ -123,6 +129,10 @@ HOT = {
 """Other modules that many messages or turns pass, or that a start reads all messages with, by what
 they are for. They are compiled with FAST."""
 
+# An integer that comes from Python is taken by Python's own function, not by a copy of it for each
+# C type, which is 300 lines.
+SMALL = ("-DCYTHON_USE_PYLONG_INTERNALS=0",)
+
 FAST = (
     "-O1",
     # What -O2 adds for functions that call each other.
@@ -130,8 +140,15 @@ FAST = (
     "-finline-small-functions",
     "-fpartial-inlining",
     "-fipa-cp",
+    # What takes a seventh of the compiler's time and makes the code no faster.
+    "-fno-tree-dominator-opts",
+    "-fno-tree-pta",
+    "-fno-dse",
+    "-fno-dce",
+    "-fno-split-wide-types",
+    *SMALL,
 )
-"""Two thirds of the compiler's time for -O2; a message that is stored costs the same with it
+"""Half of the compiler's time for -O2; a message that is stored costs the same with it
 (`make bench`)."""
 
 QUICK = (
@@ -141,6 +158,7 @@ QUICK = (
     "-fssa-phiopt",
     "-ftree-dse",
     "-ftree-sra",
+    *SMALL,
 )
 """How the other modules are compiled. Not -O0: its code is twice as large, which takes the
 assembler as long as -Og takes the compiler to make it small."""
@@ -180,8 +198,9 @@ def sources(source: Path) -> list[Path]:
 
 
 def digest(source: Path, flags: tuple[str, ...]) -> str:
-    """The digest that a built module is known by: its sources, flags, directives, its Python."""
-    state = hashlib.sha256()
+    """The digest that a built module is known by: its sources, flags, directives, its Python, and
+    the Cython that is locked, because all modules call functions of one (SHARED_UTILITIES)."""
+    state = hashlib.sha256(_locked_compiler())
     chosen = directives(CHECKED in flags)
     for part in (*flags, json.dumps(chosen, sort_keys=True), SUFFIX):
         state.update(part.encode() + b"\0")
@@ -189,6 +208,14 @@ def digest(source: Path, flags: tuple[str, ...]) -> str:
         state.update(str(path.relative_to(ROOT)).encode() + b"\0")
         state.update(path.read_bytes() + b"\0")
     return state.hexdigest()
+
+
+@cache
+def _locked_compiler() -> bytes:
+    try:
+        return (ROOT / "requirements-build.lock").read_bytes()
+    except FileNotFoundError:  # an sdist
+        return b""
 
 
 def directives(checked: bool) -> dict[str, Any]:

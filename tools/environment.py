@@ -7,9 +7,9 @@ largest. `reports`: these, for `make run` beside the running appliance. `run`: b
 the tests need, too.
 
 Standard library only: nothing but Python and make may be assumed. Each step looks first and does
-nothing when its result is there, so that the second start takes a moment. Modules are compiled
-while packages are installed. pip and apt keep the machine's own settings (index, proxy,
-certificates).
+nothing when its result is there, so that the second start takes a moment. The virtual environment
+is made while the compiler is installed, and modules are compiled while packages are. pip and apt
+keep the machine's own settings (index, proxy, certificates).
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ it: runs wait until then (`management/reports/installing.py`)."""
 
 INSTALLED = VENV / "leveret-installed.json"
 INSTALLED_LOCK = threading.Lock()
+
+FOR_VENV = "python3-venv"
+APT_INSTALL = ("apt-get", "install", "--no-install-recommends")
 
 EX_UNAVAILABLE = 69
 EX_OSERR = 71
@@ -88,19 +91,28 @@ def main() -> int:
 
 
 def set_up(goal: str) -> None:
-    install_system_packages(goal)
-    create_virtual_environment()
+    missing = fetch_system_packages(goal)
+    # First what the virtual environment needs: it is made while the compiler is installed.
+    install_system_packages([name for name in missing if name == FOR_VENV])
     progress = Progress()
-    folders = ["broker", "tests"] if goal == "test" else ["broker"]
 
-    def compile_with_its_packages() -> None:
+    def create_with_build_packages() -> None:
+        create_virtual_environment()
         install_packages([TO_COMPILE], progress, "build packages")
-        compile_modules(folders, progress)
 
-    # No package is in both sets (`tools/lock.py`), so that two pips may work in one environment.
+    side_by_side(
+        lambda: install_system_packages([name for name in missing if name != FOR_VENV]),
+        create_with_build_packages,
+    )
+    left = missing_system_packages(goal)
+    if left:
+        raise SetUpError(f"still missing after the installation: {' '.join(left)}")
+    folders = ["broker", "tests"] if goal == "test" else ["broker"]
+    # No package is in both sets (`tools/lock.py`), so that one may be used while the other is
+    # installed.
     side_by_side(
         lambda: install_packages(LOCKS[goal], progress, "packages"),
-        compile_with_its_packages,
+        lambda: compile_modules(folders, progress),
     )
     if goal == "test":
         compile_planted_faults()
@@ -199,7 +211,7 @@ def missing_system_packages(goal: str) -> list[str]:
         "gcc": shutil.which("gcc") or shutil.which("cc"),
         "libc6-dev": Path("/usr/include/stdio.h").exists(),
         "python3-dev": (include / "Python.h").exists(),
-        "python3-venv": importlib.util.find_spec("ensurepip"),
+        FOR_VENV: importlib.util.find_spec("ensurepip"),
     }
     if goal == "test":
         found["chromium"] = browser()
@@ -214,31 +226,36 @@ def browser() -> str | None:
     )
 
 
-def install_system_packages(goal: str) -> None:
+def fetch_system_packages(goal: str) -> list[str]:
+    """Download what is missing; gives its names. Raises SetUpError if that takes another user."""
     names = missing_system_packages(goal)
     if not names:
-        return
-    install = ["apt-get", "install", "--yes", "--no-install-recommends", *names]
+        return names
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        line = shlex.join([part for part in install if part != "--yes"])
+        line = shlex.join([*APT_INSTALL, *names])
         raise SetUpError(f"these system packages are missing; please run:\n  sudo {line}")
     say(f"Installing system packages: {' '.join(names)}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    advice = f"please run:\n  {shlex.join(install)}"
-    fetch = [[*install, "--download-only"]]
+    commands = [[*APT_INSTALL, "--yes", "--download-only", *names]]
     if not any(Path("/var/lib/apt/lists").glob("*Packages*")):
-        fetch.insert(0, ["apt-get", "update"])
+        commands.insert(0, ["apt-get", "update"])
     started = time.monotonic()
-    run(fetch, environment, advice)
-    fetched = time.monotonic()
-    run([install], environment, advice)
-    say(
-        f"System packages: downloaded in {fetched - started:.0f} s, "
-        f"installed in {time.monotonic() - fetched:.0f} s"
-    )
-    left = missing_system_packages(goal)
-    if left:
-        raise SetUpError(f"still missing after the installation: {' '.join(left)}")
+    run_apt(commands, names)
+    say(f"System packages: downloaded in {time.monotonic() - started:.0f} s")
+    return names
+
+
+def install_system_packages(names: list[str]) -> None:
+    """Install what is already downloaded."""
+    if not names:
+        return
+    started = time.monotonic()
+    run_apt([[*APT_INSTALL, "--yes", *names]], names)
+    say(f"{' '.join(names)}: installed in {time.monotonic() - started:.0f} s")
+
+
+def run_apt(commands: list[list[str]], names: list[str]) -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run(commands, environment, f"please run:\n  {shlex.join([*APT_INSTALL, *names])}")
 
 
 # --- Python packages -------------------------------------------------------------------------

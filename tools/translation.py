@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import compiled
+from Cython.Build.SharedModule import generate_shared_module
 from Cython.Compiler import Errors
 from Cython.Compiler.Main import CompilationOptions, Context, compile_single
 
@@ -47,7 +49,11 @@ class Declarations(Context):  # type: ignore[misc] # Cython is not typed
 
 def options(directives: dict[str, Any]) -> CompilationOptions:
     """The options of a translation, as `cythonize` sets them."""
-    chosen = CompilationOptions(compiler_directives=directives, include_path=["."])
+    chosen = CompilationOptions(
+        compiler_directives=directives,
+        include_path=["."],
+        shared_utility_qualified_name=compiled.SHARED_UTILITIES,
+    )
     chosen.configure_language_defaults("pyx")
     return chosen
 
@@ -69,9 +75,24 @@ def translate(context: Declarations, name: str, source: str, target: str) -> Non
     """Write the C code of one module, once in a process. Raises SystemExit if it has errors, which
     are printed."""
     Path(target).parent.mkdir(parents=True, exist_ok=True)
+    if name == compiled.SHARED_UTILITIES:
+        _write_shared_utilities(target)
+        return
     context.options.output_file = target
     if compile_single(source, context.options, name, context=context).num_errors:
         raise SystemExit(1)
+
+
+def _write_shared_utilities(target: str) -> None:
+    chosen = CompilationOptions(
+        shared_c_file_path=target,
+        module_name=compiled.SHARED_UTILITIES,
+        # No module has a typed memoryview, which is four fifths of the C code.
+        shared_utility_features_disabled=["AutoPickle", "MemoryView"],
+    )
+    error, _ = generate_shared_module(chosen)
+    if error:
+        raise SystemExit(f"{compiled.SHARED_UTILITIES}: {error}")
 
 
 def forked(work: Callable[[Item], None], items: Iterable[Item], processes: int) -> Iterator[Item]:

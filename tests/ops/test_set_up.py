@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -130,23 +131,35 @@ def test_it_prints_the_line_to_run_when_it_may_not_install(
     monkeypatch.setattr(environment.os, "geteuid", lambda: 1000)
     monkeypatch.delenv("LEVERET_TEST_BROWSER", raising=False)
     with pytest.raises(environment.SetUpError) as caught:
-        environment.install_system_packages("test")
+        environment.fetch_system_packages("test")
     line = str(caught.value).splitlines()[-1].strip()
     assert line.startswith("sudo apt-get install --no-install-recommends gcc")
     assert line.endswith("chromium")
 
 
-def test_it_installs_missing_packages_as_root(
+def test_as_root_it_fetches_all_that_is_missing_and_installs_what_the_environment_needs_first(
     environment: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran: list[list[str]] = []
-    missing = [["gcc"], []]
-    monkeypatch.setattr(environment, "missing_system_packages", lambda goal: missing.pop(0))
+    ran: list[str] = []
+    states = [["gcc", "python3-venv"], []]
+    monkeypatch.setattr(environment, "missing_system_packages", lambda goal: states.pop(0))
     monkeypatch.setattr(environment.os, "geteuid", lambda: 0)
     monkeypatch.setattr(environment.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(environment, "run", lambda commands, *_: ran.extend(commands))
-    environment.install_system_packages("run")
-    assert ran[-1] == ["apt-get", "install", "--yes", "--no-install-recommends", "gcc"]
+    monkeypatch.setattr(
+        environment, "run", lambda commands, *_: ran.extend(shlex.join(it) for it in commands)
+    )
+    for step in ("create_virtual_environment", "install_packages", "compile_modules"):
+        monkeypatch.setattr(environment, step, lambda *_, step=step: ran.append(step))
+    environment.set_up("start")
+    install = "apt-get install --no-install-recommends --yes"
+    fetched = ran.index(f"{install} --download-only gcc python3-venv")
+    assert ran[fetched + 1] == f"{install} python3-venv"
+    assert sorted(ran[fetched + 2 : fetched + 5]) == [
+        f"{install} gcc",
+        "create_virtual_environment",
+        "install_packages",
+    ]
+    assert sorted(ran[fetched + 5 :]) == ["compile_modules", "install_packages"]
 
 
 def test_it_installs_what_a_lock_file_names_and_resolves_nothing(
