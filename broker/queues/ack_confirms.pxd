@@ -12,6 +12,7 @@ cdef enum:
 cdef class AckConfirms:
     cdef Origins origins
     cdef bint holds                      # an origin was stored or handed out
+    cdef bint is_unused                  # several queues have it: it is not to be changed
     cdef dict taken                      # place of a delivered message -> (channel, tag)
     cdef uint64_t lean_unacked           # deliveries of lean mode
 
@@ -31,4 +32,5 @@ cdef class AckConfirms:
     cdef int settle_lean(self, Place* place, bint acked) except -1
 
 
+cdef AckConfirms unused_confirms(Origins origins)
 cdef void put_lean_place(Origin* origin, bint is_known, Place* place) noexcept

@@ -22,6 +22,19 @@ cdef void put_lean_place(Origin* origin, bint is_known, Place* place) noexcept:
     place.body_length = <uint32_t> (origin.tag >> 32)
 
 
+cdef AckConfirms _unused = None
+
+
+cdef AckConfirms unused_confirms(Origins origins):
+    """What the queues have for whose consumers no publisher has waited yet: one for all of them,
+    since 80 bytes of each are a tenth of an empty queue."""
+    global _unused
+    if _unused is None or _unused.origins is not origins:
+        _unused = AckConfirms(origins)
+        _unused.is_unused = True
+    return _unused
+
+
 cdef class AckConfirms:
     """The publishers that wait for a queue's consumers."""
 

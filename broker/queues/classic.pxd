@@ -18,8 +18,8 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef uint32_t features               # zero: the fast path
     cdef readonly MessageStore store       # None while there is nothing in it
     cdef readonly Consumers consumers
-    cdef readonly DeliveryCounters deliveries
-    cdef AckConfirms confirms
+    cdef readonly DeliveryCounters deliveries  # see `count_deliveries`
+    cdef AckConfirms confirms            # see `own_confirms`
     cdef DeadLetters dead_letters        # None until a message dies
     cdef readonly Limits limits          # None without any
     cdef Expiry expiry                   # None until a message may expire
@@ -52,6 +52,8 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef int deliver_lean(self, Consumer consumer, Message* message, Place* place) except -1
     cdef int note_taken(self, Message* message, Place* place, who, int event) except -1
     cdef int show_returns(self, Message* message, Place* place) except -1
+    cdef int count_deliveries(self) except -1
+    cdef int own_confirms(self) except -1
     cdef int serve_getters(self) except -1
     cdef tuple told(self, Message* message, Place* place)
     cdef int settle_lean(self, Place* place, bint acked) except -1

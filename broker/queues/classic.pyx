@@ -28,7 +28,7 @@ from broker.kernel.recording cimport (
     EVENT_REQUEUED,
 )
 from broker.kernel.turn cimport Turn
-from broker.queues.ack_confirms cimport AckConfirms, put_lean_place
+from broker.queues.ack_confirms cimport AckConfirms, put_lean_place, unused_confirms
 from broker.queues.consumers cimport Consumers
 from broker.queues.counted import with_delivery_count
 from broker.queues.counters cimport (
@@ -63,10 +63,14 @@ cdef enum:
 
 cdef int64_t NEVER = (<int64_t> 1) << 62
 
+# What all queues have that never had a consumer or a get. It stays zero.
+cdef DeliveryCounters UNDELIVERED = DeliveryCounters()
+
 # Of a queue's own memory: the parts that each has, and those that only some have.
 cdef uint64_t QUEUE_BYTES = (size_of(ClassicQueue) + size_of(QueueCounters) + size_of(Backlog)
-                             + size_of(Consumers) + size_of(DeliveryCounters)
-                             + size_of(AckConfirms))
+                             + size_of(Consumers))
+cdef uint64_t DELIVERIES_BYTES = size_of(DeliveryCounters)
+cdef uint64_t CONFIRMS_BYTES = size_of(AckConfirms)
 cdef uint64_t LETTERS_BYTES = size_of(DeadLetters) + size_of(DeathCounters)
 cdef uint64_t EXPIRY_BYTES = size_of(Expiry)
 
@@ -86,8 +90,8 @@ cdef class ClassicQueue(DeclaredQueue):
         self.parent = parent
         self.shares = True
         self.consumers = Consumers()
-        self.deliveries = DeliveryCounters()
-        self.confirms = AckConfirms(persister.origins)
+        self.deliveries = UNDELIVERED
+        self.confirms = unused_confirms(persister.origins)
         self.set_limits(arguments)
 
     @property
@@ -135,6 +139,7 @@ cdef class ClassicQueue(DeclaredQueue):
                     return answer
             if self.features & CONFIRM_ON_ACK and confirm:
                 is_held = True
+                self.own_confirms()
                 self.confirms.begin(message)
         if clock.now_ms > self.backlog.noted_at:
             self.note_held(clock.now_ms)
@@ -291,6 +296,7 @@ cdef class ClassicQueue(DeclaredQueue):
         if clock.now_ms > self.backlog.noted_at:
             self.note_held(self.now())
         self.deliveries.delivered += 1
+        self.own_confirms()
         self.confirms.lean_unacked += 1
         return HELD if confirm else STORED
 
@@ -503,6 +509,7 @@ cdef class ClassicQueue(DeclaredQueue):
             self.confirms.resolve_message(message, place, True)
         else:
             self.deliveries.delivered += 1
+            self.own_confirms()
             self.confirms.lean_unacked += 1
             # If it was delivered before, in mode `ack`, its origin is still noted.
             self.confirms.forget(place)
@@ -530,6 +537,18 @@ cdef class ClassicQueue(DeclaredQueue):
             message.properties_length = <uint32_t> len(self.shown)
         return 0
 
+    cdef int count_deliveries(self) except -1:
+        """Called before the first message may be delivered."""
+        if self.deliveries is UNDELIVERED:
+            self.deliveries = DeliveryCounters()
+        return 0
+
+    cdef int own_confirms(self) except -1:
+        """Called before the first publisher waits for an ack, or the first message dies."""
+        if self.confirms.is_unused:
+            self.confirms = AckConfirms(self.persister.origins)
+        return 0
+
     # -- basic.get ---------------------------------------------------------------------------------
 
     def get(self, getter, *, bint forced=False) -> None:
@@ -540,6 +559,7 @@ cdef class ClassicQueue(DeclaredQueue):
         """
         self.used_at = clock.now_ms
         self.note_held(self.now())
+        self.count_deliveries()
         if self.features & PAUSED and not forced:
             self.deliveries.got_empty += 1
             getter.empty(self)
@@ -718,6 +738,7 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef DeadLetters letters(self):
         """Made when the first message dies."""
         if self.dead_letters is None:
+            self.own_confirms()
             self.dead_letters = DeadLetters(self.confirms, self.persister, self.bounds)
         return self.dead_letters
 
@@ -874,6 +895,7 @@ cdef class ClassicQueue(DeclaredQueue):
         if self.pending and not (self.consumers.is_joined
                                  and self.messages_ready == self.consumers.ready_joined):
             self.deliver_pending()
+        self.count_deliveries()
         self.consumers.add(consumer, self.messages_ready)
         if self.store is not None:
             self.store.keep = True
@@ -1211,6 +1233,10 @@ cdef class ClassicQueue(DeclaredQueue):
     def memory(self):
         """Bytes of memory of the queue with what it holds of its messages."""
         cdef uint64_t size = QUEUE_BYTES
+        if self.deliveries is not UNDELIVERED:
+            size += DELIVERIES_BYTES
+        if not self.confirms.is_unused:
+            size += CONFIRMS_BYTES
         if self.dead_letters is not None:
             size += LETTERS_BYTES
         if self.expiry is not None:

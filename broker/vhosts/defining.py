@@ -111,7 +111,8 @@ class DefiningVHost:
         self.argument_memory = ArgumentMemory(name, bounds.arguments)
         self._bindings = Bindings(self.exchanges, self.queues, self.argument_memory)
         self.routes = Routes(self.exchanges, self.queues, self._bindings)
-        self._dead_letters = DeadLetters(self.exchanges, self.routes)
+        # Kept, because each queue has it: a method that is bound anew is an object of 64 bytes.
+        self._address_dead_letter = DeadLetters(self.exchanges, self.routes).address
         self.slices = Slices(later)
         self._unbinding = Unbinding(self._bindings, self.slices, weakly(self._delete_unbound))
         self._ended: set[Any] = set()
@@ -500,7 +501,7 @@ class DefiningVHost:
         )
         queue.later = self._later
         queue.bodies = self.bodies
-        queue.dead_letter = self._dead_letters.address
+        queue.dead_letter = self._address_dead_letter
         if queue.auto_delete:
             queue.unused = self._delete_unused
         self.queues[queue.name] = queue
