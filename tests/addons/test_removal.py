@@ -133,7 +133,7 @@ def copy_of_the_sources(root: Path) -> None:
     """What a broker runs from, with what is compiled, and what tells whether that fits."""
     for name in ("broker", "management", "tools"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("manage.py", "setup.py"):
+    for name in ("manage.py", "setup.py", "requirements-build.lock"):
         shutil.copy(ROOT / name, root)
     (root / "build").mkdir()
     shutil.copy(ROOT / "build" / "compiled.json", root / "build")
