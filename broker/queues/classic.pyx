@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The classic queue: messages in order, each delivered to one consumer; a message that is not acked
+"""The classic queue: messages in order, each delivered to one consumer; a message that comes back
 returns to its place.
 
 A publish appends to the store. At the end of the turn, or before a method reads the queue, `work`
@@ -9,8 +9,8 @@ requeued.
 
 Its parts own one idea each: `Consumers` who is next, `Limits` what it may hold, with `Expiry` the
 time of messages, `DeadLetters` what becomes of messages that leave without an ack, `AckConfirms`
-the publishers that wait for acks, the store the messages themselves. No part refers to the queue;
-what joins them is here.
+the publishers that wait for acks, the store the messages themselves. A part knows no more of the
+queue than a function to call; what joins them is here.
 """
 
 from collections import OrderedDict
@@ -275,8 +275,9 @@ cdef class ClassicQueue(DeclaredQueue):
         return result
 
     cdef int deliver_unstored(self, Message* message, bint confirm) except -2:
-        """Lean mode with no ready message: delivers directly to a consumer. Returns what publish
-        returns, or -1 if no consumer can take it."""
+        """Lean mode (x-confirm-on: ack-lean) with no ready message: delivers directly to a
+        consumer and stores nothing. Returns what publish returns, or -1 if no consumer can take
+        it."""
         cdef Consumer consumer = self.consumers.next()
         cdef Place place
         if consumer is None:
@@ -538,13 +539,14 @@ cdef class ClassicQueue(DeclaredQueue):
         return 0
 
     cdef int count_deliveries(self) except -1:
-        """Called before the first message may be delivered."""
+        """Gives the queue counters of its own, before the first message may be delivered."""
         if self.deliveries is UNDELIVERED:
             self.deliveries = DeliveryCounters()
         return 0
 
     cdef int own_confirms(self) except -1:
-        """Called before the first publisher waits for an ack, or the first message dies."""
+        """Gives the queue `confirms` of its own, before the first delivery in lean mode, the first
+        publisher that waits for an ack, or the first message that dies."""
         if self.confirms.is_unused:
             self.confirms = AckConfirms(self.persister.origins)
         return 0
@@ -698,7 +700,7 @@ cdef class ClassicQueue(DeclaredQueue):
         return self.confirms.settle_lean(place, acked)
 
     def settle_place(self, tuple place, bint acked=True) -> None:
-        """Settles a message that a basic.get took, by the place that `get` returned."""
+        """Settles a message that a basic.get took, by the place that its getter was given."""
         cdef Place at
         at.segment, at.position, at.length, at.redelivered, at.body_length = place
         clock.refresh()

@@ -533,7 +533,7 @@ cdef class Channel(contracts.Channel):
         if not is_found(found):
             found = yield from found
             if not way.is_inspected and type(found) is tuple:
-                # A `Reached`, with more queues than fit a tuple, is found anew for each message.
+                # A `Reached` has more queues than a tuple is used for: found anew for each message.
                 self.connection.keep_route(
                     way.version, way.exchange, way.routing_key, exchange, found)
         self.unrouted -= 1
@@ -895,7 +895,7 @@ cdef class Channel(contracts.Channel):
 
     def published_to(self) -> dict:
         """How many messages were published by which route: `(exchange, queues)`. Of a channel that
-        publishes to very many, the routes of lately."""
+        publishes to very many, the recent routes."""
         return self.memo.counts()
 
     # -- end ---------------------------------------------------------------------------------------

@@ -1,0 +1,69 @@
+"""Queues without deliveries and without confirms that wait share these parts: what one of them
+begins to count is not counted by another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.queues.classic import ClassicQueue
+from tests.amqp.wired import Wired
+
+
+@pytest.fixture
+def wired(tmp_path: Path) -> Iterator[Wired]:
+    wired = Wired(tmp_path)
+    yield wired
+    wired.stop()
+
+
+class Getter:
+    """A basic.get."""
+
+    no_ack = True
+    found_nothing_in: ClassicQueue | None = None
+
+    def empty(self, queue: ClassicQueue) -> None:
+        self.found_nothing_in = queue
+
+
+def test_a_delivery_is_counted_by_its_own_queue_alone(wired: Wired) -> None:
+    busy, idle = wired.queue(), wired.queue()
+    wired.consume(busy, "c")
+    wired.publish(busy.name, b"body")
+    wired.run()
+    assert (busy.deliveries.delivered, busy.deliveries.bytes_out) == (1, 4)
+    assert (idle.deliveries.delivered, idle.deliveries.bytes_out) == (0, 0)
+
+
+def test_a_get_that_found_nothing_is_counted_by_its_own_queue_alone(wired: Wired) -> None:
+    asked, idle = wired.queue(), wired.queue()
+    getter = Getter()
+    asked.get(getter)
+    wired.run()
+    assert getter.found_nothing_in is asked
+    assert (asked.deliveries.got_empty, idle.deliveries.got_empty) == (1, 0)
+
+
+@pytest.mark.parametrize("is_there_first", [True, False])
+def test_a_delivery_in_lean_mode_is_unacknowledged_in_its_own_queue_alone(
+    wired: Wired, is_there_first: bool
+) -> None:
+    """Also of a message that had to wait for the consumer: it was stored."""
+    busy, idle = wired.queue(confirm_on="ack-lean"), wired.queue(confirm_on="ack-lean")
+    if is_there_first:
+        wired.consume(busy, "c")
+    wired.publish(busy.name, b"body")
+    if not is_there_first:
+        wired.consume(busy, "c")
+    wired.run()
+    assert (busy.messages_unacknowledged, idle.messages_unacknowledged) == (1, 0)
+
+
+def test_what_a_queue_begins_to_count_is_part_of_its_memory(wired: Wired) -> None:
+    queue = wired.queue()
+    empty = queue.memory
+    wired.consume(queue, "c")
+    assert queue.memory > empty
