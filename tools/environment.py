@@ -7,9 +7,9 @@ largest. `reports`: these, for `make run` beside the running appliance. `run`: b
 the tests need, too.
 
 Standard library only: nothing but Python and make may be assumed. Each step looks first and does
-nothing when its result is there, so that the second start takes a moment. The virtual environment
-is made while the compiler is installed, and modules are compiled while packages are. pip and apt
-keep the machine's own settings (index, proxy, certificates).
+nothing when its result is there, so that the second start takes a moment. Python packages are
+installed while the compiler is, and while it compiles the modules. pip and apt keep the machine's
+own settings (index, proxy, certificates).
 """
 
 from __future__ import annotations
@@ -95,25 +95,31 @@ def set_up(goal: str) -> None:
     # First what the virtual environment needs: it is made while the compiler is installed.
     install_system_packages([name for name in missing if name == FOR_VENV])
     progress = Progress()
-
-    def create_with_build_packages() -> None:
-        create_virtual_environment()
-        install_packages([TO_COMPILE], progress, "build packages")
-
-    side_by_side(
-        lambda: install_system_packages([name for name in missing if name != FOR_VENV]),
-        create_with_build_packages,
-    )
-    left = missing_system_packages(goal)
-    if left:
-        raise SetUpError(f"still missing after the installation: {' '.join(left)}")
     folders = ["broker", "tests"] if goal == "test" else ["broker"]
+    attempted, has_build_packages = threading.Event(), False
+
+    def install_python_packages() -> None:
+        nonlocal has_build_packages
+        try:
+            create_virtual_environment()
+            install_packages([TO_COMPILE], progress, "build packages")
+            has_build_packages = True
+        finally:
+            attempted.set()
+        install_packages(LOCKS[goal], progress, "packages")
+
+    def install_and_compile() -> None:
+        install_system_packages([name for name in missing if name != FOR_VENV])
+        left = missing_system_packages(goal)
+        if left:
+            raise SetUpError(f"still missing after the installation: {' '.join(left)}")
+        attempted.wait()
+        if has_build_packages:
+            compile_modules(folders, progress)
+
     # No package is in both sets (`tools/lock.py`), so that one may be used while the other is
     # installed.
-    side_by_side(
-        lambda: install_packages(LOCKS[goal], progress, "packages"),
-        lambda: compile_modules(folders, progress),
-    )
+    side_by_side(install_python_packages, install_and_compile)
     if goal == "test":
         compile_planted_faults()
 

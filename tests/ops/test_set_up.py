@@ -154,12 +154,34 @@ def test_as_root_it_fetches_all_that_is_missing_and_installs_what_the_environmen
     install = "apt-get install --no-install-recommends --yes"
     fetched = ran.index(f"{install} --download-only gcc python3-venv")
     assert ran[fetched + 1] == f"{install} python3-venv"
-    assert sorted(ran[fetched + 2 : fetched + 5]) == [
+    rest = ran[fetched + 2 :]
+    assert rest.index("create_virtual_environment") < rest.index("install_packages")
+    # It needs the compiler and Cython.
+    compiled = rest.index("compile_modules")
+    assert rest.index(f"{install} gcc") < compiled and rest.index("install_packages") < compiled
+    assert sorted(rest) == [
         f"{install} gcc",
+        "compile_modules",
         "create_virtual_environment",
         "install_packages",
+        "install_packages",
     ]
-    assert sorted(ran[fetched + 5 :]) == ["compile_modules", "install_packages"]
+
+
+def test_an_error_of_the_python_packages_is_told_and_nothing_is_compiled(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise environment.SetUpError("no room")
+
+    monkeypatch.setattr(environment, "missing_system_packages", lambda goal: [])
+    monkeypatch.setattr(environment, "create_virtual_environment", refuse)
+    ran: list[str] = []
+    for step in ("install_packages", "compile_modules"):
+        monkeypatch.setattr(environment, step, lambda *_, step=step: ran.append(step))
+    with pytest.raises(environment.SetUpError, match="no room"):
+        environment.set_up("start")
+    assert ran == []
 
 
 def test_it_installs_what_a_lock_file_names_and_resolves_nothing(
