@@ -17,7 +17,7 @@ from broker.store.log.figures cimport Head
 cdef class ClassicQueue(DeclaredQueue):
     cdef uint32_t features               # zero: the fast path
     cdef readonly MessageStore store       # None while there is nothing in it
-    cdef readonly Consumers consumers
+    cdef readonly Consumers consumers    # see `own_consumers`
     cdef readonly DeliveryCounters deliveries  # see `count_deliveries`
     cdef AckConfirms confirms            # see `own_confirms`
     cdef DeadLetters dead_letters        # None until a message dies
@@ -52,7 +52,9 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef int deliver_lean(self, Consumer consumer, Message* message, Place* place) except -1
     cdef int note_taken(self, Message* message, Place* place, who, int event) except -1
     cdef int show_returns(self, Message* message, Place* place) except -1
+    cdef int count_publishes(self) except -1
     cdef int count_deliveries(self) except -1
+    cdef int own_consumers(self) except -1
     cdef int own_confirms(self) except -1
     cdef int serve_getters(self) except -1
     cdef tuple told(self, Message* message, Place* place)

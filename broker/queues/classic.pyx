@@ -63,12 +63,16 @@ cdef enum:
 
 cdef int64_t NEVER = (<int64_t> 1) << 62
 
-# What all queues have that never had a consumer or a get. It stays zero.
+# What all queues have that never had a publish, a delivery or a consumer: they stay zero. Each of
+# its own, these would take a third of the memory of an empty queue.
+cdef QueueCounters UNPUBLISHED = QueueCounters()
 cdef DeliveryCounters UNDELIVERED = DeliveryCounters()
+cdef Consumers UNCONSUMED = Consumers()
 
 # Of a queue's own memory: the parts that each has, and those that only some have.
-cdef uint64_t QUEUE_BYTES = (size_of(ClassicQueue) + size_of(QueueCounters) + size_of(Backlog)
-                             + size_of(Consumers))
+cdef uint64_t QUEUE_BYTES = size_of(ClassicQueue) + size_of(Backlog)
+cdef uint64_t COUNTS_BYTES = size_of(QueueCounters)
+cdef uint64_t CONSUMERS_BYTES = size_of(Consumers)
 cdef uint64_t DELIVERIES_BYTES = size_of(DeliveryCounters)
 cdef uint64_t CONFIRMS_BYTES = size_of(AckConfirms)
 cdef uint64_t LETTERS_BYTES = size_of(DeadLetters) + size_of(DeathCounters)
@@ -89,8 +93,9 @@ cdef class ClassicQueue(DeclaredQueue):
         self.persister = persister
         self.parent = parent
         self.shares = True
-        self.consumers = Consumers()
+        self.counts = UNPUBLISHED
         self.deliveries = UNDELIVERED
+        self.consumers = UNCONSUMED
         self.confirms = unused_confirms(persister.origins)
         self.set_limits(arguments)
 
@@ -107,6 +112,7 @@ cdef class ClassicQueue(DeclaredQueue):
         cdef bytes identity = None
         if store is None:
             store = self.open_store()
+            self.count_publishes()
         if self.observer is not None:
             self.observer.took(self, NULL)
         if self.features or message.flags & EXPIRES:
@@ -179,6 +185,7 @@ cdef class ClassicQueue(DeclaredQueue):
         cdef uint64_t before
         if store is None:
             store = self.open_store()
+            self.count_publishes()
         if clock.now_ms > self.backlog.noted_at:
             self.note_held(clock.now_ms)
         before = store.total_bytes
@@ -538,10 +545,23 @@ cdef class ClassicQueue(DeclaredQueue):
             message.properties_length = <uint32_t> len(self.shown)
         return 0
 
+    cdef int count_publishes(self) except -1:
+        """Gives the queue `counts` of its own, before the first message comes."""
+        if self.counts is UNPUBLISHED:
+            self.counts = QueueCounters()
+        return 0
+
     cdef int count_deliveries(self) except -1:
-        """Gives the queue counters of its own, before the first message may be delivered."""
+        """Gives the queue `deliveries` of its own, before the first message may be delivered."""
         if self.deliveries is UNDELIVERED:
             self.deliveries = DeliveryCounters()
+        return 0
+
+    cdef int own_consumers(self) except -1:
+        """Gives the queue `consumers` of its own, before the first is accepted."""
+        if self.consumers is UNCONSUMED:
+            self.consumers = Consumers()
+            self.consumers.single_active = self.limits is not None and self.limits.single_active
         return 0
 
     cdef int own_confirms(self) except -1:
@@ -887,6 +907,7 @@ cdef class ClassicQueue(DeclaredQueue):
 
     def expect_consumer(self, Consumer consumer) -> None:
         """A consumer is accepted: it counts from now on, and gets messages once it is added."""
+        self.own_consumers()
         self.consumers.expect(consumer)
 
     def add_consumer(self, Consumer consumer) -> None:
@@ -897,6 +918,7 @@ cdef class ClassicQueue(DeclaredQueue):
         if self.pending and not (self.consumers.is_joined
                                  and self.messages_ready == self.consumers.ready_joined):
             self.deliver_pending()
+        self.own_consumers()
         self.count_deliveries()
         self.consumers.add(consumer, self.messages_ready)
         if self.store is not None:
@@ -982,6 +1004,8 @@ cdef class ClassicQueue(DeclaredQueue):
         if self.store.total == 0:
             self.next_segment = self.store.unused_number()
             self.store = None
+        else:
+            self.count_publishes()
         return problems
 
     def delete_store(self) -> None:
@@ -1024,7 +1048,8 @@ cdef class ClassicQueue(DeclaredQueue):
         count = self.messages_ready
         clock.refresh()
         self.note_held(self.now())
-        self.held(&self.counts.removed, &self.counts.removed_bytes)
+        if self.counts is not UNPUBLISHED:
+            self.held(&self.counts.removed, &self.counts.removed_bytes)
         self.deleted = True
         if self.expiry is not None:
             self.expiry.stop()
@@ -1073,7 +1098,8 @@ cdef class ClassicQueue(DeclaredQueue):
         self.limits = Limits(effective) if effective else None
         if self.limits is not None:
             self.features |= self.limits.features()
-        self.consumers.single_active = self.limits is not None and self.limits.single_active
+        if self.consumers is not UNCONSUMED:
+            self.consumers.single_active = self.limits is not None and self.limits.single_active
         return 0
 
     # -- what others see ---------------------------------------------------------------------------
@@ -1235,8 +1261,12 @@ cdef class ClassicQueue(DeclaredQueue):
     def memory(self):
         """Bytes of memory of the queue with what it holds of its messages."""
         cdef uint64_t size = QUEUE_BYTES
+        if self.counts is not UNPUBLISHED:
+            size += COUNTS_BYTES
         if self.deliveries is not UNDELIVERED:
             size += DELIVERIES_BYTES
+        if self.consumers is not UNCONSUMED:
+            size += CONSUMERS_BYTES
         if not self.confirms.is_unused:
             size += CONFIRMS_BYTES
         if self.dead_letters is not None:

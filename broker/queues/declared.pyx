@@ -5,17 +5,15 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel cimport clock
 from broker.kernel.contracts cimport Queue
-from broker.queues.counters cimport (
-    Backlog, QueueCounters, USE_MESSAGES_MS, USE_MESSAGE_BYTES_MS,
-)
+from broker.queues.counters cimport Backlog, USE_MESSAGES_MS, USE_MESSAGE_BYTES_MS
 from broker.queues.latencies cimport Latencies
 
 
 cdef class DeclaredQueue(Queue):
     """What every type is declared with, and what the statistics and the usage feed ask of it. A
-    type gives it the `turn`. `incarnation` is the number of this declaration, never used twice in a
-    vhost; `owner` is the connection of an exclusive queue, `declared_by` the name of the user who
-    declared the queue."""
+    type gives it the `turn` and its `counts`. `incarnation` is the number of this declaration,
+    never used twice in a vhost; `owner` is the connection of an exclusive queue, `declared_by` the
+    name of the user who declared the queue."""
 
     def __init__(self, str vhost_name, str name, uint64_t incarnation, *, bint durable,
                  bint exclusive, bint auto_delete, arguments, owner, bounds):
@@ -29,7 +27,6 @@ cdef class DeclaredQueue(Queue):
         self.owner = owner
         self.bounds = bounds
         self.used_at = clock.now_ms
-        self.counts = QueueCounters()
         self.backlog = Backlog()
 
     cdef int levels(self, Levels* found) except -1:

@@ -14,9 +14,9 @@ from broker.kernel.contracts cimport Consumer, NEEDS_SYNC
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
 from broker.queues.counters cimport (
-    ACK, BYTES, CONFIRM, DELIVER, PUBLISH, READY, REDELIVER, REJECT, USE_ACK, USE_ACK_BYTES,
-    USE_DELIVER, USE_DELIVER_BYTES, USE_DELIVER_NO_ACK, USE_DELIVER_NO_ACK_BYTES, USE_REDELIVER,
-    USE_REDELIVER_BYTES, USE_REJECT, USE_REJECT_BYTES,
+    ACK, BYTES, CONFIRM, DELIVER, PUBLISH, QueueCounters, READY, REDELIVER, REJECT, USE_ACK,
+    USE_ACK_BYTES, USE_DELIVER, USE_DELIVER_BYTES, USE_DELIVER_NO_ACK, USE_DELIVER_NO_ACK_BYTES,
+    USE_REDELIVER, USE_REDELIVER_BYTES, USE_REJECT, USE_REJECT_BYTES,
 )
 from broker.queues.declared cimport DeclaredQueue, Levels
 from broker.queues.stream_arguments import Retention, Start, reading_of, start_of
@@ -46,6 +46,7 @@ cdef class StreamQueue(DeclaredQueue):
         DeclaredQueue.__init__(
             self, vhost_name, name, incarnation, durable=durable, exclusive=exclusive,
             auto_delete=auto_delete, arguments=arguments, owner=owner, bounds=bounds)
+        self.counts = QueueCounters()
         self.turn = turn
         self.retention = Retention.of(arguments or {})
         self.store = StreamStore(

@@ -1,5 +1,5 @@
-"""Queues without deliveries and without confirms that wait share these parts: what one of them
-begins to count is not counted by another."""
+"""Queues without publishes, deliveries, consumers and confirms that wait share these parts: what
+one of them begins to count is not counted by another."""
 
 from __future__ import annotations
 
@@ -27,6 +27,35 @@ class Getter:
 
     def empty(self, queue: ClassicQueue) -> None:
         self.found_nothing_in = queue
+
+
+def test_a_publish_is_counted_by_its_own_queue_alone(wired: Wired) -> None:
+    busy, idle = wired.queue(), wired.queue()
+    wired.publish(busy.name, b"body")
+    wired.run()
+    assert (busy.counts.published, busy.counts.bytes_in) == (1, 4)
+    assert (idle.counts.published, idle.counts.bytes_in) == (0, 0)
+
+
+def test_a_consumer_is_one_of_its_own_queue_alone(wired: Wired) -> None:
+    busy, idle = wired.queue(), wired.queue()
+    wired.consume(busy, "c")
+    assert (len(busy.consumers), len(idle.consumers)) == (1, 0)
+
+
+def test_a_single_active_consumer_is_that_of_its_own_queue_alone(wired: Wired) -> None:
+    single, shared = wired.queue(single_active_consumer=True), wired.queue()
+    for queue in (single, shared):
+        wired.consume(queue, f"1 {queue.name}")
+        wired.consume(queue, f"2 {queue.name}")
+        for _ in range(4):
+            wired.publish(queue.name, b"body")
+        wired.run()
+    counts = {
+        queue.name: sorted(consumer.unacked for consumer in queue.consumers)
+        for queue in (single, shared)
+    }
+    assert counts == {single.name: [0, 4], shared.name: [2, 2]}
 
 
 def test_a_delivery_is_counted_by_its_own_queue_alone(wired: Wired) -> None:
