@@ -52,7 +52,6 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef int deliver_lean(self, Consumer consumer, Message* message, Place* place) except -1
     cdef int note_taken(self, Message* message, Place* place, who, int event) except -1
     cdef int show_returns(self, Message* message, Place* place) except -1
-    cdef int count_publishes(self) except -1
     cdef int count_deliveries(self) except -1
     cdef int own_consumers(self) except -1
     cdef int own_confirms(self) except -1

@@ -112,7 +112,6 @@ cdef class ClassicQueue(DeclaredQueue):
         cdef bytes identity = None
         if store is None:
             store = self.open_store()
-            self.count_publishes()
         if self.observer is not None:
             self.observer.took(self, NULL)
         if self.features or message.flags & EXPIRES:
@@ -185,7 +184,6 @@ cdef class ClassicQueue(DeclaredQueue):
         cdef uint64_t before
         if store is None:
             store = self.open_store()
-            self.count_publishes()
         if clock.now_ms > self.backlog.noted_at:
             self.note_held(clock.now_ms)
         before = store.total_bytes
@@ -543,12 +541,6 @@ cdef class ClassicQueue(DeclaredQueue):
                 message.properties[:message.properties_length], returns)
             message.properties = <const uint8_t*> <char*> self.shown
             message.properties_length = <uint32_t> len(self.shown)
-        return 0
-
-    cdef int count_publishes(self) except -1:
-        """Gives the queue `counts` of its own, before the first message comes."""
-        if self.counts is UNPUBLISHED:
-            self.counts = QueueCounters()
         return 0
 
     cdef int count_deliveries(self) except -1:
@@ -987,6 +979,9 @@ cdef class ClassicQueue(DeclaredQueue):
         else:
             self.store = QueueStore(folder, self.durable, self.wake, self.bodies)
         self.had_store = True
+        # Whatever comes and leaves without a consumer passes a store.
+        if self.counts is UNPUBLISHED:
+            self.counts = QueueCounters()
         # A number is never used twice, not even when the store was given back meanwhile.
         self.store.go_on_from(self.next_segment)
         # Written records stay in memory for consumers that are about to read them.
@@ -1004,8 +999,7 @@ cdef class ClassicQueue(DeclaredQueue):
         if self.store.total == 0:
             self.next_segment = self.store.unused_number()
             self.store = None
-        else:
-            self.count_publishes()
+            self.counts = UNPUBLISHED
         return problems
 
     def delete_store(self) -> None:

@@ -37,6 +37,17 @@ def test_a_publish_is_counted_by_its_own_queue_alone(wired: Wired) -> None:
     assert (idle.counts.published, idle.counts.bytes_in) == (0, 0)
 
 
+def test_a_publish_is_counted_by_its_own_queue_alone_where_a_transfer_asked_for_room_before(
+    wired: Wired,
+) -> None:
+    """It opens the store of a queue that refuses what is over its limit."""
+    limited, idle = wired.queue(max_length=5, overflow="reject-publish"), wired.queue()
+    limited.open_store()
+    wired.publish(limited.name, b"body")
+    wired.run()
+    assert (limited.counts.published, idle.counts.published) == (1, 0)
+
+
 def test_a_consumer_is_one_of_its_own_queue_alone(wired: Wired) -> None:
     busy, idle = wired.queue(), wired.queue()
     wired.consume(busy, "c")
