@@ -9,6 +9,8 @@ from broker.kernel.message cimport Message
 from broker.queues.latencies cimport LATENCY_BUCKETS, Latencies
 from broker.queues.stream_filter cimport StreamFilter
 from broker.store.bodies.store cimport BodyStore
+from broker.store.commit cimport persister as persisting
+from broker.store.commit.persister cimport Persister
 from broker.store.files.body_record cimport BodyHead, body_check
 from broker.store.files cimport space_ahead
 from broker.store.index.body_census cimport ReferenceCounter
@@ -93,3 +95,16 @@ def space_ahead_after(uint32_t rounds, int64_t ns) -> tuple:
     space_ahead.rounds_before = rounds
     space_ahead.within_ns = ns
     return before
+
+
+def acks_every(uint64_t ns) -> int:
+    """Sets how much time is between two rounds with acks. Returns what was set before."""
+    before = persisting.acks_every_ns
+    persisting.acks_every_ns = ns
+    return before
+
+
+def ask_for_sync(Persister persister) -> None:
+    """As a confirm does: a synced round begins at the end of this turn."""
+    persister.sync_asked = True
+    persister.press()

@@ -149,6 +149,7 @@ cdef class Turn:
         work."""
         cdef list tasks
         cdef list left
+        cdef object last
         cdef uint64_t began = clock.monotonic_ns()
         cdef uint64_t now
         self.began_ms = clock.at(<int64_t> began)
@@ -166,7 +167,7 @@ cdef class Turn:
                 left.extend(self.queues)
                 self.queues = left
                 self.wake()
-        self.after()
+        last = self.after()
         if self.connections:
             tasks = self.connections
             self.connections = long_list()
@@ -175,6 +176,8 @@ cdef class Turn:
                 left.extend(self.connections)
                 self.connections = left
                 self.wake()
+        if last is not None:
+            last()
         if not self.line_scheduled:
             self.taken_ns = 0
         now = clock.monotonic_ns()

@@ -60,7 +60,7 @@ from broker.settings.bounds import bounds_of
 from broker.settings.files import SettingsError, SettingsFiles
 from broker.stats import Stats
 from broker.store.bodies.settings import body_settings
-from broker.store.commit.settings import persister_of
+from broker.store.commit.settings import direct_files, persister_of
 from broker.store.directory import data_directory, identities, snapshot
 from broker.store.files import disk
 from broker.vhosts.definitions import Definitions
@@ -100,7 +100,7 @@ class Broker(SignIn):
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         open_files_limit = min(config.open_files_max, descriptors // 2)
         unfinished_max = min(config.unfinished_max, max(1, descriptors // 8))
-        stored = open_files_limit + unfinished_max
+        stored = open_files_limit + direct_files(config, open_files_limit) + unfinished_max
         self.admission = Admission(descriptors, stored, lambda: self.config)
         self.admission.configure(config.connections_max)
         self.certificates = Certificates(ask_clients=True)

@@ -1039,6 +1039,14 @@ class Config:
         "in many small rounds, so that a sync writes no metadata; 0: none",
         most=1024 * 1024,
     )
+    segment_direct_files: int = setting(
+        "store",
+        64,
+        "count",
+        "files with zeros ahead that may be open for direct I/O, so that small rounds for them need"
+        " no thread; 0: none",
+        most=4096,
+    )
     tail_memory: int = setting(
         "store",
         64 * 1024 * 1024,

@@ -75,6 +75,7 @@ class Driven:
         arguments: dict[str, Any] | None = None,
         *,
         space_ahead: int = 64 << 10,
+        direct_files: int = 64,
         start: bool = True,
     ) -> None:
         self.callbacks: list[Callable[[], None]] = []
@@ -82,6 +83,7 @@ class Driven:
         self.turn = Turn(self.callbacks.append, lambda: self.persister.collect())
         self.persister = Persister(str(directory), self.turn.wake, segment_size=segment_size)
         self.persister.space_ahead = space_ahead
+        self.persister.direct.files = direct_files
         self.persister.failed = self._failed
         self.persister.relieved = lambda: None
         self.parent = directory / "vhosts/0000000100000001/queues"

@@ -3,6 +3,7 @@ from broker.store.files.io_thread cimport Round
 
 cdef class Dirty:
     cdef bint dirty                 # listed for the round being gathered
+    cdef bint has_acks              # listed for the next round that has acks
     cdef bint comes_first           # what it writes is referred to by others
     cdef bint attended              # listed for work in the background
     cdef bint behind                # refers to data of other stores: it is written after them

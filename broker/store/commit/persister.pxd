@@ -4,10 +4,16 @@ from broker.kernel.contracts cimport Confirmer, Origins
 from broker.store.commit.background cimport Background
 from broker.store.commit.content_file cimport ContentFiles
 from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.direct_writes cimport DirectWrites
 from broker.store.commit.postponed cimport Postponed
 from broker.store.files.operation cimport File, FileList
 from broker.store.files.io_thread cimport IoThread, Round
 from broker.store.files.open_files cimport OpenFiles
+
+
+# Acks of deliveries go with the rounds of others, but not with each: with them a round takes twice
+# as long.
+cdef uint64_t acks_every_ns
 
 
 cdef class Persister:
@@ -15,6 +21,7 @@ cdef class Persister:
     cdef readonly OpenFiles files
     cdef readonly Background background
     cdef readonly IoThread writer
+    cdef readonly DirectWrites direct   # small rounds that need no thread
     cdef readonly IoThread reader
     cdef readonly ContentFiles contents  # large bodies that are being received
     cdef readonly object indexing       # Worker: questions to an index on disk
@@ -27,11 +34,14 @@ cdef class Persister:
     cdef public bint doubts_marks
     cdef list first                 # dirty ones that are written before the others
     cdef list dirty
+    cdef list with_acks             # those that have acks to write, which can wait for a moment
+    cdef uint64_t acks_written      # monotonic ns: when a round had all acks
     cdef list behind                # those that refer to data of others
     cdef list left                  # stores of the round in flight that its later parts write,
     cdef list left_behind           # and those behind them; the next one is the last of its list
     cdef bint left_sync             # what those parts have to be
     cdef bint left_thorough
+    cdef bint left_acks
     cdef uint64_t round_files       # how many files one part may use
     # Address of a round of the reader -> its owner. The thread writes into the owner's memory: this
     # reference keeps it alive until then.
@@ -52,6 +62,7 @@ cdef class Persister:
     cdef object waiting
     cdef bint calls_left                # of these, some wait for the next turn only
     cdef Round* in_flight
+    cdef bint is_held                   # it begins when the connections have written
     cdef readonly uint64_t gathering    # number of the round being gathered
     cdef readonly uint64_t completed    # the last round that is on disk with all before it
     cdef uint64_t attempted             # the last round, even if records of it are postponed
@@ -83,6 +94,7 @@ cdef class Persister:
     cdef uint64_t submitted             # when the round in flight was handed over
 
     cdef int add(self, Dirty store) except -1
+    cdef int add_acks(self, Dirty store) except -1
     cdef int retry_later(self, Dirty store) except -1
     cdef int want_confirm(self, Confirmer confirmer) except -1
     cdef int press(self) except -1
@@ -92,11 +104,12 @@ cdef class Persister:
     cdef void unsync(self, File* file) noexcept
     cdef void forget(self, File* file) noexcept
     cdef int add_syncs(self, Round* round) except -1
-    cdef int start_round(self, bint sync) except -1
+    cdef int start_round(self, bint sync, bint in_turn=*) except -1
     cdef bint has_dirty(self) noexcept
     cdef bint has_few_dirty(self) noexcept
-    cdef int gather(self, bint sync) except -1
+    cdef int gather(self, bint sync, bint in_turn) except -1
     cdef int begin_parts(self, Round* round, bint sync) except -1
+    cdef bint takes_acks(self) noexcept
     cdef bint freeze_part(self, Round* round) except? True
     cdef int give_up(self, str text, bint doubtful=*) except -1
     cdef int call_waiting(self) except -1

@@ -4,6 +4,7 @@ from broker.kernel.contracts import Origins
 from broker.store.commit.background import Background
 from broker.store.commit.content_file import ContentFiles
 from broker.store.commit.contracts import Dirty
+from broker.store.commit.direct_writes import DirectWrites
 from broker.store.commit.failed_reads import FailedReads, Progress
 from broker.store.commit.quarantine import Quarantine
 from broker.store.commit.sync_method import SyncMethod
@@ -49,6 +50,8 @@ class Persister:
     def origins(self) -> Origins: ...
     @property
     def writer(self) -> IoThread: ...
+    @property
+    def direct(self) -> DirectWrites: ...
     @property
     def reader(self) -> IoThread: ...
     @property

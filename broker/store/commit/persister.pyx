@@ -25,6 +25,7 @@ from broker.kernel.through cimport long_list
 from broker.store.commit.background cimport Background
 from broker.store.commit.content_file cimport ContentFiles
 from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.direct_writes cimport DirectWrites
 from broker.store.commit.failed_reads import FailedReads
 from broker.store.commit.postponed cimport Postponed
 from broker.store.commit.quarantine import Quarantine
@@ -58,6 +59,8 @@ cdef enum:
     # 20 microseconds, and `written` as long again.
     PART_NS = 1000000
 
+acks_every_ns = 10000000
+
 
 cdef class Persister:
     """`wake()` asks for the end of a turn, in which `collect` is called."""
@@ -70,6 +73,7 @@ cdef class Persister:
         self.background = Background(root)
         self.wake = wake
         self.writer = IoThread("persister", SYNC_HELPERS)
+        self.direct = DirectWrites()
         self.reader = IoThread("reader")
         self.contents = ContentFiles(root, self.has_to_wait_for_large)
         self.indexing = Worker("indexing")
@@ -80,6 +84,7 @@ cdef class Persister:
         self.no_sync = no_sync
         self.first = []
         self.dirty = long_list()
+        self.with_acks = long_list()
         self.behind = []
         self.left = []
         self.left_behind = []
@@ -171,9 +176,17 @@ cdef class Persister:
                 self.dirty.append(store)
         return 0
 
+    cdef int add_acks(self, Dirty store) except -1:
+        """A round left the acks of this store to one that follows soon."""
+        if not store.has_acks:
+            store.has_acks = True
+            self.with_acks.append(store)
+        return 0
+
     cdef bint has_dirty(self) noexcept:
         """Whether any store has bytes to write that no round has."""
-        return len(self.first) > 0 or len(self.dirty) > 0 or len(self.behind) > 0
+        return (len(self.first) > 0 or len(self.dirty) > 0 or len(self.behind) > 0
+                or len(self.with_acks) > 0)
 
     cdef bint has_few_dirty(self) noexcept:
         """Whether few queues have anything to write."""
@@ -261,13 +274,24 @@ cdef class Persister:
 
     def collect(self):
         """End of a turn: starts a round if one is asked for, or the tails exceed their limit, and
-        no round is in flight."""
+        no round is in flight. Returns what begins it, when the connections have written: None if
+        it is with the writing thread."""
         if self.calls_left:
             self.call_waiting()
         if self.in_flight == NULL and (
                 self.urgent or (self.tail_bytes > self.tail_limit and self.has_dirty()
                                 and not self.postponed.any)):
-            self.start_round(self.sync_asked)
+            self.start_round(self.sync_asked, True)
+            if self.is_held:
+                return self.begin_held
+        return None
+
+    def begin_held(self):
+        """Begins the round that needs no thread. To ask the disk for it takes a while, for which
+        deliveries do not wait."""
+        self.is_held = False
+        if not self.direct.begin(self.in_flight, self.writer.event_fd):
+            self.writer.submit(self.in_flight)
 
     def tick(self):
         """Every 200 ms: writes and syncs data without a waiting client."""
@@ -298,13 +322,14 @@ cdef class Persister:
         """Whether as many files have unsynced bytes, and stay open, as one part may use."""
         return self.unsynced.count + self.lazily_unsynced.count >= self.round_files
 
-    cdef int start_round(self, bint sync) except -1:
-        """Builds a round and passes it to the thread. An internal error in it counts as a failed
-        disk: confirms end."""
+    cdef int start_round(self, bint sync, bint in_turn=False) except -1:
+        """Builds a round and passes it to the thread; one that needs none is held for the end of
+        the turn, if it is called `in_turn`. An internal error in it counts as a failed disk:
+        confirms end."""
         if self.broken:
             return 0
         try:
-            self.gather(sync)
+            self.gather(sync, in_turn)
         except Exception:
             self.give_up(f"an internal error while gathering a round: {traceback.format_exc()}")
         return 0
@@ -316,7 +341,7 @@ cdef class Persister:
         self.failed(text, doubtful)
         return 0
 
-    cdef int gather(self, bint sync) except -1:
+    cdef int gather(self, bint sync, bint in_turn) except -1:
         cdef Round* round = round_new()
         cdef Dirty store
         cdef bint has_all
@@ -325,6 +350,7 @@ cdef class Persister:
         round.number = self.gathering - 1
         round.sync = self.left_sync
         round.thorough = self.left_thorough
+        round.acks = self.left_acks
         self.postponed.give(round)
         # Stores that come first (shared bodies) write in every part: the records of this part may
         # refer to what they got since the part before.
@@ -358,13 +384,21 @@ cdef class Persister:
             self.call_waiting()
         # Before the thread opens more.
         self.files.close_some()
-        self.writer.submit(round)
+        self.is_held = in_turn and self.direct.suits(round)
+        if not self.is_held:
+            self.writer.submit(round)
         return 0
 
     cdef int begin_parts(self, Round* round, bint sync) except -1:
         """What was asked for up to now is one round, which may be written in parts."""
         cdef Dirty store
         cdef Confirmer confirmer
+        self.left_acks = self.takes_acks()
+        if self.left_acks and self.with_acks:
+            for store in self.with_acks:
+                store.has_acks = False
+                self.add(store)
+            self.with_acks = long_list()
         # From its end on: taking the first of 100,000 would move the others.
         self.left, self.dirty = self.dirty, long_list()
         self.left.reverse()
@@ -390,6 +424,16 @@ cdef class Persister:
             confirmer.confirming = False
             confirmer.flying = confirmer.wanted
         return 0
+
+    cdef bint takes_acks(self) noexcept:
+        """Whether the next round has all acks: there was none for a moment, or what waits for this
+        one may have to do with them."""
+        cdef uint64_t now = monotonic_ns()
+        if (now - self.acks_written < acks_every_ns and not self.thorough and not self.journals
+                and not self.waiting):
+            return False
+        self.acks_written = now
+        return True
 
     cdef bint freeze_part(self, Round* round) except? True:
         """Adds what the next stores have to write, as much as fits into a part. Returns whether
@@ -439,7 +483,8 @@ cdef class Persister:
         cdef Op* op
         cdef File* file
         round.sync_files = <int> self.unsynced.count + <int> len(self.unsynced_directories)
-        if round.sync_files and self.sync_method.choose(round.sync_files) == ALL:
+        if (round.sync_files and not self.direct.suits(round)
+                and self.sync_method.choose(round.sync_files) == ALL):
             round.whole = True
             round_add(round, STAGE_SYNC, OP_SYNC_FILE_SYSTEM, self.root_file)
         else:
@@ -476,8 +521,16 @@ cdef class Persister:
 
     def on_written(self):
         """The writer's eventfd is readable."""
+        cdef bint again = False
         self.writer.drain()
-        cdef Round* round = self.writer.finished()
+        cdef Round* round = self.direct.ended(&again)
+        if again:
+            self.writer.submit(round)
+            round = NULL
+        if round == NULL:
+            round = self.writer.finished()
+        else:
+            round.nanoseconds = round.sync_nanoseconds = monotonic_ns() - self.submitted
         while round != NULL:
             if not self.broken:
                 try:

@@ -8,6 +8,11 @@ from broker.settings.config import Config
 from broker.store.commit.persister import Persister
 
 
+def direct_files(config: Config, open_files_limit: int) -> int:
+    """How many files may be open for direct I/O, where `open_files_limit` may be open."""
+    return min(config.segment_direct_files, open_files_limit // 8)
+
+
 def persister_of(config: Config, wake: Callable[[], None], open_files_limit: int) -> Persister:
     """`wake()` asks for the end of a turn."""
     persister = Persister(
@@ -21,4 +26,5 @@ def persister_of(config: Config, wake: Callable[[], None], open_files_limit: int
         read_retry_after=config.read_retry_after,
     )
     persister.space_ahead = config.segment_space_ahead
+    persister.direct.files = direct_files(config, open_files_limit)
     return persister

@@ -18,6 +18,7 @@ from broker.kernel.threads cimport (
     pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
 )
 from broker.store.files import observer as observing
+from broker.store.files.async_io cimport wait_for_all
 from broker.store.files.file_list cimport unlist
 from broker.store.files.gate cimport alters, enter, holes_held, leave
 from broker.store.files.gate import altering
@@ -33,7 +34,9 @@ from broker.store.files.body_record cimport body_is_sound
 from broker.store.files.record cimport record_is_sound
 from broker.store.files.seal cimport seal_acks, seal_bodies, seal_records
 from broker.store.files.space cimport give_reserve, has_space, is_full
-from broker.store.files.space_ahead cimport forget_ahead, give_back, write_ahead
+from broker.store.files.space_ahead cimport (
+    forget_ahead, give_back, is_direct, write_ahead, write_direct,
+)
 
 
 cdef extern from "broker/store/files/native.h" nogil:
@@ -85,7 +88,7 @@ cdef File* file_new(str path) except NULL:
         raise MemoryError("no memory for a file")
     encoded = os.fsencode(path)
     file.path = strdup(<char*> encoded)
-    file.fd = -1
+    file.fd = file.direct_fd = -1
     return file
 
 
@@ -99,6 +102,9 @@ cdef void file_close(File* file) noexcept:
 cdef void file_free(File* file) noexcept:
     """No list has the file any more."""
     if file != NULL:
+        if file.busy and file.direct_fd >= 0:
+            # A broker that ends in the middle: what the kernel does is noted in the file.
+            wait_for_all()
         unlist(&file.opened)
         unlist(&file.unsynced)
         forget_ahead(file)
@@ -143,8 +149,13 @@ cdef void seal(Op* op) noexcept nogil:
 
 cdef void write_op(Op* op) noexcept nogil:
     """Seals and writes what the operation has."""
+    if op.is_written:
+        return
     seal(op)
-    op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
+    if op.kind == OP_WRITE_RECORDS and is_direct(op):
+        write_direct(op)
+    else:
+        op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
     if op.body != NULL and op.error == 0:
         op.error = native_write_all(op.file.fd, op.body, op.body_length, op.offset + op.length)
     if op.kind == OP_WRITE_RECORDS and op.error == 0:

@@ -3,11 +3,13 @@
 
 While it is shut, no thread changes a file, and no change is under way: the files are then what a
 process that is killed at that moment leaves behind. Reads and syncs continue. It is shut for
-moments only: confirms wait meanwhile.
+moments only: confirms wait meanwhile. A write that the kernel carries out beside us
+(`broker.store.files.async_io`) has left the gate when it has begun: who shuts it waits for that.
 """
 
 import contextlib
 
+from broker.store.files.async_io cimport wait_for_all
 from broker.store.files.operation cimport (
     OP_CLOSE, OP_READ, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, Op,
 )
@@ -18,10 +20,12 @@ cdef extern from *:
     #include <pthread.h>
     static pthread_rwlock_t leveret_gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
     static inline void gate_enter(void) { pthread_rwlock_rdlock(&leveret_gate); }
+    static inline int gate_is_shut(void) { return pthread_rwlock_tryrdlock(&leveret_gate); }
     static inline void gate_shut(void) { pthread_rwlock_wrlock(&leveret_gate); }
     static inline void gate_leave(void) { pthread_rwlock_unlock(&leveret_gate); }
     """
     void gate_enter() nogil
+    bint gate_is_shut() nogil
     void gate_shut() nogil
     void gate_leave() nogil
 
@@ -32,6 +36,11 @@ cdef bint holes_are_held = False
 cdef void enter() noexcept nogil:
     """Before something is altered; waits while the gate is shut. Not to be nested."""
     gate_enter()
+
+
+cdef bint enter_if_open() noexcept nogil:
+    """The same for one who cannot wait. Returns whether the gate was entered."""
+    return not gate_is_shut()
 
 
 cdef void leave() noexcept nogil:
@@ -55,9 +64,10 @@ def hold_holes(bint held):
 
 @contextlib.contextmanager
 def shut():
-    """No file is changed inside."""
+    """No file is changed inside. What began before and is still under way ends first."""
     with nogil:
         gate_shut()
+        wait_for_all()
     try:
         yield
     finally:

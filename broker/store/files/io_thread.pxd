@@ -38,6 +38,7 @@ cdef struct Round:
     bint sync
     bint whole               # by one syncfs
     bint thorough            # syncs all data
+    bint acks                # has all acks; otherwise only those that must not come later
     uint64_t nanoseconds     # from taking it up to its end
     uint64_t sync_nanoseconds  # of its syncs, directories included
     int sync_files           # files and directories that they covered

@@ -23,6 +23,10 @@ cdef enum:
     OP_WRITE_CONTENT = 17    # into a file without a name in the directory `path`, made if needed
 
 
+cdef enum:
+    BLOCK_BYTES = 4096       # what direct I/O writes is aligned to it
+
+
 cdef struct FilePlace:       # of a file in a list (`broker.store.files.file_list`)
     File* file
     FileList* files          # NULL: in none
@@ -47,11 +51,14 @@ cdef struct File:
     char* path
     FilePlace opened         # in the list of open files
     FilePlace unsynced       # in one of those with unsynced bytes
-    # Of the thread that writes, see `broker.store.files.space_ahead`.
+    # Of the thread that writes, see `broker.store.files.space_ahead`; while a flight has the file,
+    # of the one who takes that back (`async_io`).
     uint64_t written         # end of the records
     uint64_t ahead           # end of the zeros behind them; 0: there are none
     uint32_t small_rounds
     int64_t small_since      # monotonic ns
+    int direct_fd            # for direct I/O; -1: not open
+    uint8_t* block           # the block of the file in which `written` lies, if `direct_fd` is open
     File* before_ahead
     File* behind_ahead
 
@@ -75,4 +82,6 @@ cdef struct Op:
     bint is_sound
     uint64_t extend_by       # OP_WRITE_RECORDS: zeros that the file may get at a time, and
     uint64_t extend_to       # up to where
+    uint32_t direct_files    # how many files may be open for direct I/O; 0: this one must not be
+    bint is_written          # by a flight that could not write all, and need not be written again
     size_t done              # bytes read or written

@@ -79,6 +79,9 @@ cdef void cut_back(File* file, uint64_t length) noexcept nogil:
     cdef int error
     enter()
     error = 0 if c_ftruncate(file.fd, length) == 0 else native_errno()
+    if error == 0:
+        # The zeros behind them are gone, too.
+        file.ahead = min(file.ahead, length)
     observed(OP_TRUNCATE, file.path, 0, length, error, NULL, 0)
     leave()
 

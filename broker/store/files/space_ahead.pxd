@@ -7,6 +7,9 @@ cdef uint32_t rounds_before
 cdef int64_t within_ns
 
 
+cdef bint is_frequent(File* file) noexcept nogil
+cdef bint is_direct(Op* op) noexcept nogil
+cdef void write_direct(Op* op) noexcept nogil
 cdef void write_ahead(Op* op) noexcept nogil
 cdef void give_back(Op* op) noexcept nogil
 cdef void forget_ahead(File* file) noexcept nogil

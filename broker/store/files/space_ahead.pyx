@@ -5,6 +5,10 @@ A sync of a file that became longer writes the file system's journal, too, which
 half of the time and of the CPU of a small round. So a file with many small rounds in a second gets
 zeros ahead of its records, and the next rounds write into them: their syncs write data only.
 
+Into zeros that are there a round can be written with direct I/O
+(`broker.store.commit.direct_writes`). That takes whole blocks, so what the last one has already is
+kept in memory (`File.block`). `segment_direct_files` says how many files may be open for it.
+
 The zeros are no part of the segment: recovery cuts them, and they are given back when the segment
 is sealed, when its queue rests, at a clean stop, and before the lengths of files are noted for a
 backup. None are written while files are being copied, or where the disk has little space left.
@@ -13,32 +17,47 @@ All but `forget_ahead` is called by the thread that writes, inside the gate, or 
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memset
 
 from broker.kernel.clock cimport monotonic_ns
 from broker.kernel.threads cimport (
     pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
 )
+from broker.store.files.async_io cimport is_available
+from broker.store.files.direct_blocks cimport (
+    BLOCKS_BYTES, SMALL_BYTES, note_blocks, put_blocks,
+)
 from broker.store.files.gate cimport holes_held
 from broker.store.files.observer cimport observed, refused
-from broker.store.files.operation cimport OP_TRUNCATE, OP_WRITE, File, Op
+from broker.store.files.operation cimport BLOCK_BYTES, OP_TRUNCATE, OP_WRITE, File, Op
 from broker.store.files.space cimport has_space, is_full
 
 
 cdef extern from "broker/store/files/native.h" nogil:
     int native_errno()
     int native_write_all(int fd, const uint8_t* data, size_t length, uint64_t offset)
+    int native_read_all(int fd, uint8_t* data, size_t length, uint64_t offset, size_t* done)
+
+
+cdef extern from "broker/store/files/native_aio.h" nogil:
+    int native_open_direct(const char* path)
 
 
 cdef extern from "<unistd.h>" nogil:
+    int c_close "close"(int fd)
     int c_truncate "truncate"(const char* path, uint64_t length)
 
 
+cdef extern from "<stdlib.h>" nogil:
+    void* aligned_alloc(size_t alignment, size_t size)
+
+
 cdef extern from "<errno.h>" nogil:
-    int ENOENT
+    int EINVAL, ENOENT, ENOMEM
 
 
 cdef enum:
-    SMALL = 16 << 10             # bytes of a round; a sync of more takes its time anyway
     MOST = 1 << 20               # of the setting `segment_space_ahead`
 
 
@@ -46,10 +65,19 @@ cdef enum:
 rounds_before = 16
 within_ns = 1000000000
 
-cdef uint8_t zeros[MOST]
+cdef uint8_t* zeros = <uint8_t*> aligned_alloc(BLOCK_BYTES, MOST)
+if zeros == NULL:
+    raise MemoryError("no memory for the space ahead of segments")
+memset(zeros, 0, MOST)
 cdef pthread_mutex_t listing
 pthread_mutex_init(&listing, NULL)
 cdef File* first = NULL          # of the files with zeros behind their records
+cdef uint32_t direct_files = 0   # of those, open for direct I/O
+
+
+cdef bint is_small(Op* op) noexcept nogil:
+    """Whether the round has so little for the file that its sync takes most of the time."""
+    return op.length <= SMALL_BYTES and op.body == NULL
 
 
 cdef bint is_frequent(File* file) noexcept nogil:
@@ -62,30 +90,133 @@ cdef bint is_frequent(File* file) noexcept nogil:
     return file.small_rounds > rounds_before
 
 
+cdef bint has_room(File* file, size_t length) noexcept nogil:
+    """Whether this many bytes of records fit into the zeros, with all of the block that they end
+    in."""
+    cdef uint64_t end = file.written + length
+    return end + (BLOCK_BYTES - end % BLOCK_BYTES) % BLOCK_BYTES <= file.ahead
+
+
+cdef bint is_direct(Op* op) noexcept nogil:
+    """Whether the records can be written as whole blocks, into zeros that are there."""
+    return (op.file.direct_fd >= 0 and is_small(op) and op.offset == op.file.written
+            and has_room(op.file, op.length))
+
+
+cdef void write_direct(Op* op) noexcept nogil:
+    """Writes sealed records with direct I/O: the page cache would have to read their block first,
+    and the next round could not be written without a thread while it has pages of that."""
+    cdef uint8_t* blocks = <uint8_t*> aligned_alloc(BLOCK_BYTES, BLOCKS_BYTES)
+    cdef size_t length
+    if blocks == NULL:
+        op.error = ENOMEM
+        return
+    length = put_blocks(op, blocks)
+    op.error = native_write_all(
+        op.file.direct_fd, blocks, length, op.offset - op.offset % BLOCK_BYTES)
+    if op.error == 0:
+        note_blocks(op, blocks)
+    free(blocks)
+
+
 cdef void write_ahead(Op* op) noexcept nogil:
     """Records were written: notes where they end, and puts zeros behind them if that pays."""
     cdef File* file = op.file
-    cdef uint64_t length = op.offset + op.length + op.body_length
-    cdef int error
-    if length > file.written:
-        file.written = length
-    if not op.extend_by or op.length > SMALL or op.body != NULL or file.written >= op.extend_to:
+    cdef uint64_t end = op.offset + op.length + op.body_length
+    if end != file.written:
+        file.written = end
+        if file.direct_fd >= 0:
+            read_block(file)
+    if not op.extend_by or not is_small(op) or file.written >= op.extend_to:
         file.small_rounds = 0
         return
-    if not is_frequent(file) or file.written <= file.ahead:
+    # As many records again have to fit in, since the next round is not to lengthen the file.
+    if not is_frequent(file) or has_room(file, op.length):
         return
     # The count begins anew: only a file that is still written often gets more.
     file.small_rounds = 0
-    length = min(op.extend_by, <uint64_t> MOST, op.extend_to - file.written)
-    if holes_held() or not has_space(file.fd, length):
-        return
-    error = native_write_all(file.fd, zeros, length, file.written)
-    observed(OP_WRITE, file.path, file.written, length, error, zeros, length)
-    if error and not is_full(error):
+    end = min(file.written + min(op.extend_by, <uint64_t> MOST), op.extend_to)
+    end -= end % BLOCK_BYTES
+    if end > max(file.written, file.ahead) and not holes_held() and has_space(
+            file.fd, end - file.written):
+        extend(op, end)
+
+
+cdef void extend(Op* op, uint64_t end) noexcept nogil:
+    """Puts zeros behind the records of a file up to `end`, which is the end of a block."""
+    cdef File* file = op.file
+    cdef uint64_t start = file.written
+    cdef bint is_new = file.direct_fd < 0
+    cdef int error = 0
+    if is_new:
+        open_direct(op)
+    if file.direct_fd >= 0:
+        start = max(file.ahead, start + (BLOCK_BYTES - start % BLOCK_BYTES) % BLOCK_BYTES)
+        error = native_write_all(file.direct_fd, zeros, end - start, start)
+        if error == 0 and is_new and file.written % BLOCK_BYTES:
+            # So that the page cache has nothing of it any more.
+            error = native_write_all(
+                file.direct_fd, file.block, BLOCK_BYTES, file.written - file.written % BLOCK_BYTES)
+            start = file.written
+        if error == EINVAL:
+            forget_direct(file)
+            start = file.written
+    if file.direct_fd < 0:
+        error = native_write_all(file.fd, zeros, end - start, start)
+    observed(OP_WRITE, file.path, start, end - start, error, zeros, end - start)
+    if error == 0:
+        enlist(file)
+        file.ahead = end
+    elif not is_full(error):
         op.error = error
+
+
+cdef void open_direct(Op* op) noexcept nogil:
+    """Opens a file for direct I/O as well, where the kernel has that."""
+    global direct_files
+    cdef File* file = op.file
+    if not op.direct_files or not is_available():
         return
-    enlist(file)
-    file.ahead = file.written + length
+    pthread_mutex_lock(&listing)
+    if direct_files < op.direct_files:
+        file.block = <uint8_t*> aligned_alloc(BLOCK_BYTES, BLOCK_BYTES)
+        if file.block != NULL:
+            file.direct_fd = native_open_direct(file.path)
+        if file.direct_fd >= 0:
+            direct_files += 1
+        else:
+            free(file.block)
+            file.block = NULL
+    pthread_mutex_unlock(&listing)
+    if file.direct_fd >= 0:
+        read_block(file)
+
+
+cdef void read_block(File* file) noexcept nogil:
+    """The last block of the records, which the page cache still has."""
+    cdef size_t done = 0
+    if native_read_all(file.fd, file.block, BLOCK_BYTES,
+                       file.written - file.written % BLOCK_BYTES, &done):
+        # The reading thread finds this out, too, and reports it.
+        forget_direct(file)
+    else:
+        memset(file.block + done, 0, BLOCK_BYTES - done)
+
+
+cdef void forget_direct(File* file) noexcept nogil:
+    pthread_mutex_lock(&listing)
+    close_direct(file)
+    pthread_mutex_unlock(&listing)
+
+
+cdef void close_direct(File* file) noexcept nogil:
+    global direct_files
+    if file.direct_fd >= 0:
+        c_close(file.direct_fd)
+        file.direct_fd = -1
+        direct_files -= 1
+    free(file.block)
+    file.block = NULL
 
 
 cdef void give_back(Op* op) noexcept nogil:
@@ -131,6 +262,7 @@ cdef void forget_ahead(File* file) noexcept nogil:
     elif first == file:
         first = file.behind_ahead
     file.before_ahead = file.behind_ahead = NULL
+    close_direct(file)
     pthread_mutex_unlock(&listing)
 
 
@@ -150,6 +282,7 @@ def give_all_back() -> int:
             if first != NULL:
                 first.before_ahead = NULL
             file.behind_ahead = NULL
+            close_direct(file)
             count += 1
         pthread_mutex_unlock(&listing)
     if error:

@@ -756,7 +756,10 @@ cdef class QueueStore(MessageStore):
     cdef int freeze(self, Round* round) except -1:
         if self.deleted:
             return 0
-        return self.segments.freeze(round, self.keep)
+        self.segments.freeze(round, self.keep)
+        if self.segments.first_pending != NULL:
+            self.persister.add_acks(self)
+        return 0
 
     cdef int written(self, Round* round) except -1:
         self.segments.written(self.keep, self)

@@ -629,11 +629,16 @@ cdef class Segments:
         return 0
 
     cdef int freeze_acks(self, Round* round) except -1:
+        cdef Segment** link = &self.first_pending
         cdef Segment* segment
         cdef Op* op
-        while self.first_pending != NULL:
-            segment = self.first_pending
-            self.first_pending = segment.next_pending
+        while link[0] != NULL:
+            segment = link[0]
+            if (self.durable and not round.acks and not self.closing
+                    and segment.watermark == segment.watermark_flying):
+                link = &segment.next_pending
+                continue
+            link[0] = segment.next_pending
             segment.next_pending = NULL
             segment.pending_listed = False
             if not self.durable:
@@ -671,6 +676,7 @@ cdef class Segments:
                 if self.extends and round.sync and not segment.sealed:
                     op.extend_by = self.persister.space_ahead
                     op.extend_to = self.persister.segment_size
+                    op.direct_files = <uint32_t> self.persister.direct.files
                 op.data = block.data
                 op.length = block.length
                 op.offset = block.start

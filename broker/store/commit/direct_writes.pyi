@@ -1,0 +1,4 @@
+class DirectWrites:
+    files: int
+    @property
+    def rounds(self) -> int: ...

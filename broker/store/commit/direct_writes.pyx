@@ -1,0 +1,161 @@
+# cython: language_level=3
+"""Small rounds that the kernel writes beside the loop, without the writing thread.
+
+A round of a few records takes 130 microseconds on a good disk, and five changes between threads:
+to the writing thread, two waits for the disk in there, and back. Where its records go into zeros
+that are there already (`broker.store.files.space_ahead`), one call of the loop begins them instead,
+with direct I/O and a sync that belongs to the write, or one for all. The same eventfd tells the
+loop when they are on disk. All else goes to the thread: acks, new files, directories, definitions,
+and rounds that an observer has to see.
+"""
+
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport calloc, free
+
+from broker.store.files.async_io cimport (
+    FLIGHT_FILES, Flight, Write, begin_flight, is_over, wait_for_all,
+)
+from broker.store.files.direct_blocks cimport BLOCKS_BYTES, put_blocks
+from broker.store.files.gate cimport enter_if_open, leave
+from broker.store.files.io_thread cimport (
+    STAGE_SYNC, STAGE_WRITE, STAGES, OpList, Round,
+)
+from broker.store.files.observer cimport observer
+from broker.store.files.operation cimport BLOCK_BYTES, OP_WRITE_RECORDS, File, Op
+from broker.store.files.seal cimport seal_records
+from broker.store.files.space_ahead cimport is_direct, is_frequent
+
+
+cdef extern from "broker/store/files/native_aio.h" nogil:
+    bint native_sync_is_for_all(int fd)
+
+
+cdef extern from "<stdlib.h>" nogil:
+    void* aligned_alloc(size_t alignment, size_t size)
+
+
+cdef extern from "<errno.h>" nogil:
+    int EAGAIN, EINVAL, EOPNOTSUPP, ENOSYS
+
+
+cdef class DirectWrites:
+    """One round at a time, which `begin` takes and `ended` gives back."""
+
+    def __cinit__(self):
+        self.files = 64
+        self.most = 1
+
+    def __dealloc__(self):
+        if self.round != NULL:
+            # The disk reads from this memory.
+            with nogil:
+                wait_for_all()
+        free(self.flight)
+        free(self.blocks)
+
+    cdef bint suits(self, Round* round) noexcept:
+        """Whether all that the round writes are small records for few files with zeros ahead: for
+        one, where a sync of each would be needed."""
+        cdef OpList* writes = &round.stages[STAGE_WRITE]
+        cdef Op* op
+        cdef int stage, index, earlier
+        if not self.files or observer != NULL or not 0 < writes.count <= self.most:
+            return False
+        for stage in range(STAGES):
+            if stage != STAGE_WRITE and stage != STAGE_SYNC and round.stages[stage].count:
+                return False
+        for index in range(writes.count):
+            op = &writes.ops[index]
+            if (op.kind != OP_WRITE_RECORDS or op.file.gone or op.file.fd < 0
+                    or not is_direct(op)):
+                return False
+            for earlier in range(index):
+                if writes.ops[earlier].file == op.file:
+                    return False
+        return True
+
+    cdef bint begin(self, Round* round, int event_fd) noexcept:
+        """Begins a round that has its syncs, too; `event_fd` becomes readable when a write of it is
+        over. False: it is for the writing thread."""
+        cdef OpList* syncs = &round.stages[STAGE_SYNC]
+        cdef int index
+        # A sync of another file is for the thread; and without a sync no client waits.
+        if (not syncs.count or syncs.count != round.stages[STAGE_WRITE].count or round.whole
+                or not self.has_memory(round.stages[STAGE_WRITE].ops[0].file)):
+            return False
+        if not enter_if_open():
+            return False
+        # Inside the gate: while it is shut, files lose their zeros.
+        if not self.suits(round) or not self.covers(syncs, &round.stages[STAGE_WRITE]):
+            leave()
+            return False
+        self.round = round
+        self.flight.count = 0
+        for index in range(round.stages[STAGE_WRITE].count):
+            self.add(&round.stages[STAGE_WRITE].ops[index])
+        self.flight.event_fd = event_fd
+        if not begin_flight(self.flight):
+            self.round = NULL
+            self.is_refused(self.flight.error)
+        leave()
+        return self.round != NULL
+
+    cdef bint covers(self, OpList* syncs, OpList* writes) noexcept:
+        """Whether the files that are to be synced are those that are written."""
+        cdef int index, other
+        for index in range(syncs.count):
+            for other in range(writes.count):
+                if writes.ops[other].file == syncs.ops[index].file:
+                    break
+            else:
+                return False
+        return True
+
+    cdef bint has_memory(self, File* file) noexcept:
+        if self.flight == NULL:
+            self.flight = <Flight*> calloc(1, sizeof(Flight))
+        if self.blocks == NULL:
+            if native_sync_is_for_all(file.fd):
+                self.most = FLIGHT_FILES
+            self.blocks = <uint8_t*> aligned_alloc(BLOCK_BYTES, FLIGHT_FILES * BLOCKS_BYTES)
+        return self.flight != NULL and self.blocks != NULL
+
+    cdef int add(self, Op* op) noexcept:
+        """Puts together what one file gets."""
+        cdef Write* write = &self.flight.writes[self.flight.count]
+        seal_records(op)
+        write.op = op
+        write.blocks = self.blocks + self.flight.count * BLOCKS_BYTES
+        write.length = put_blocks(op, write.blocks)
+        self.flight.count += 1
+        return 0
+
+    cdef Round* ended(self, bint* again) noexcept:
+        """The round, if it is over; NULL if not, or if there is none. `again`: the thread has to
+        write it, since the kernel would have had to wait, or has no such writes here."""
+        cdef Round* round = self.round
+        cdef int index
+        cdef int error
+        if round == NULL or not is_over(self.flight):
+            return NULL
+        self.round = NULL
+        error = self.flight.error
+        again[0] = self.is_refused(error)
+        if error == 0:
+            self.rounds += 1
+            for index in range(self.flight.count):
+                # Counts it.
+                is_frequent(self.flight.writes[index].op.file)
+        elif not again[0]:
+            round.error = error
+            round.failed_kind = OP_WRITE_RECORDS
+            round.failed_path = self.flight.failed.file.path
+        return round
+
+    cdef bint is_refused(self, int error) noexcept:
+        """Whether the thread may have more luck: the kernel would have had to wait, or has no such
+        writes here, and then it is not asked again."""
+        if error == EINVAL or error == EOPNOTSUPP or error == ENOSYS:
+            self.files = 0
+            return True
+        return error == EAGAIN

@@ -1,0 +1,248 @@
+"""Small rounds that are written with direct I/O beside the loop: the same bytes as the writing
+thread's, whoever reads them, and whatever comes between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.queues.classic import ClassicQueue
+from broker.store.directory import snapshot
+from tests.inner import space_ahead_after
+from tests.store.driven import INCARNATION, PROPERTIES, Driven
+
+ROUNDS = 200
+"""Enough for the zeros ahead to be used up and to come again."""
+
+UNTIL_SPACE = 20
+"""Rounds after which a segment has space ahead."""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Driven]]:
+    made: list[Driven] = []
+
+    def maker(**options: int) -> Driven:
+        made.append(Driven(tmp_path, segment_size=1 << 20, **options))
+        return made[-1]
+
+    before = space_ahead_after(16, 3_600_000_000_000)
+    yield maker
+    space_ahead_after(*before)
+    for driven in made:
+        driven.kill()
+
+
+def body(number: int, size: int = 40) -> bytes:
+    return b"%06d" % number + b"x" * size
+
+
+def publish(driven: Driven, numbers: range, size: int = 40) -> list[bytes]:
+    """A message a round. Returns their bodies."""
+    for number in numbers:
+        driven.publish(body(number, size))
+        driven.sync()
+    return [body(number, size) for number in numbers]
+
+
+def direct_rounds(driven: Driven) -> int:
+    rounds = driven.persister.direct.rounds
+    if not driven.persister.direct.files:
+        pytest.skip("the file system of the tests has no direct I/O")
+    return rounds
+
+
+def open_for_direct(segment: Path) -> list[int]:
+    """Descriptors of this process that are open for direct I/O on a segment, removed or not."""
+    found = []
+    for place in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            info = Path(f"/proc/self/fdinfo/{place.name}").read_text()
+            flags = int(info.split("flags:")[1].split()[0], 8)
+            if flags & os.O_DIRECT and str(place.readlink()).startswith(str(segment)):
+                found.append(int(place.name))
+    return found
+
+
+def test_small_rounds_need_no_thread_and_a_kill_leaves_all_of_them(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make()
+    sent = publish(driven, range(ROUNDS))
+    assert direct_rounds(driven) > ROUNDS - 2 * UNTIL_SPACE
+    driven.kill()
+    again = make()
+    assert again.recover() == []
+    assert again.drain() == sent
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 3000, 4040, 9000, 16_000])
+def test_records_of_any_length_lie_where_the_thread_would_have_put_them(
+    make: Callable[..., Driven], size: int
+) -> None:
+    driven = make()
+    count = 4 * UNTIL_SPACE
+    sent = publish(driven, range(count), size)
+    direct_rounds(driven)
+    written = b"".join(segment.read_bytes() for segment in driven.files("msgs"))
+    assert [written.count(each) for each in sent] == [1] * count
+    driven.stop()
+    again = make()
+    assert again.recover() == []
+    assert again.drain() == sent
+
+
+def test_what_the_page_cache_has_of_the_file_is_never_older_than_the_file(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make()
+    sent = publish(driven, range(UNTIL_SPACE))
+    (segment,) = driven.files("msgs")
+    for number in range(UNTIL_SPACE, ROUNDS):
+        segment.read_bytes()  # now the page cache has all of it, the zeros too
+        sent += publish(driven, range(number, number + 1))
+        assert sent[-1] in segment.read_bytes()
+    direct_rounds(driven)
+    assert driven.drain() == sent
+
+
+def test_queues_that_are_written_in_one_round_are_each_complete(
+    make: Callable[..., Driven], tmp_path: Path
+) -> None:
+    driven = make()
+    others = [
+        ClassicQueue(
+            driven.turn,
+            driven.persister,
+            str(driven.parent),
+            "/",
+            f"q{number}",
+            INCARNATION + number,
+            durable=True,
+        )
+        for number in (1, 2, 3)
+    ]
+    for number in range(ROUNDS):
+        driven.publish(body(number))
+        for queue in others[: number % 4]:
+            queue.put(b"", b"q", PROPERTIES, body(number), True)
+        driven.sync()
+    assert direct_rounds(driven) > ROUNDS // 4
+    driven.kill()
+    for place, queue in enumerate([driven.queue, *others]):
+        again = Driven(tmp_path, 1 << 20, INCARNATION + place)
+        assert again.recover() == [], queue
+        wanted = [body(number) for number in range(ROUNDS) if number % 4 >= place]
+        assert again.drain() == wanted
+        again.kill()
+
+
+def test_acks_and_large_rounds_between_go_to_the_thread_and_all_is_there(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make()
+    sent = publish(driven, range(UNTIL_SPACE))
+    for number in range(UNTIL_SPACE, ROUNDS):
+        if number % 7 == 0:
+            for _ in range(300):
+                driven.publish(body(number, 100))
+                sent.append(body(number, 100))
+        if number % 5 == 0:
+            taken = driven.take()
+            assert taken.body == sent.pop(0)
+            driven.settle(taken)
+        sent += publish(driven, range(number, number + 1))
+    assert direct_rounds(driven) > 0
+    driven.kill()
+    again = make()
+    assert again.recover() == []
+    assert again.drain() == sent
+
+
+def test_none_is_written_so_where_no_file_may_be_open_for_it(make: Callable[..., Driven]) -> None:
+    driven = make(direct_files=0)
+    publish(driven, range(2 * UNTIL_SPACE))
+    assert driven.persister.direct.rounds == 0
+    assert open_for_direct(driven.files("msgs")[0]) == []
+
+
+def test_a_resting_queue_and_a_full_segment_keep_no_descriptor(make: Callable[..., Driven]) -> None:
+    driven = make()
+    publish(driven, range(2 * UNTIL_SPACE))
+    direct_rounds(driven)
+    (segment,) = driven.files("msgs")
+    assert len(open_for_direct(segment)) == 1
+    driven.queue.rest_if_idle(100.0, 1.0)
+    driven.queue.rest_if_idle(200.0, 1.0)
+    driven.sync()
+    assert open_for_direct(segment) == []
+    publish(driven, range(2 * UNTIL_SPACE, 4 * UNTIL_SPACE))
+    assert len(open_for_direct(segment)) == 1
+    driven.publish(b"y" * (1 << 20))
+    driven.sync()
+    assert open_for_direct(segment) == []
+
+
+def test_a_removed_queue_keeps_no_descriptor(make: Callable[..., Driven]) -> None:
+    driven = make()
+    publish(driven, range(2 * UNTIL_SPACE))
+    (segment,) = driven.files("msgs")
+    driven.queue.delete()
+    driven.sync()
+    driven.tick()
+    assert open_for_direct(segment) == []
+
+
+def test_a_write_that_the_kernel_refuses_ends_all_confirming(make: Callable[..., Driven]) -> None:
+    driven = make()
+    publish(driven, range(2 * UNTIL_SPACE))
+    direct_rounds(driven)
+    (descriptor,) = open_for_direct(driven.files("msgs")[0])
+    with Path(os.devnull).open() as read_only:
+        os.dup2(read_only.fileno(), descriptor)
+    driven.publish(b"lost")
+    driven.sync()
+    assert driven.failed is not None
+    assert "Bad file descriptor in write" in driven.failed
+
+
+def test_snapshots_taken_meanwhile_end_with_a_whole_record(
+    make: Callable[..., Driven], tmp_path: Path
+) -> None:
+    driven = make()
+    publish(driven, range(2 * UNTIL_SPACE))
+    (segment,) = driven.files("msgs")
+    record = segment.read_bytes().index(b"000001xx") - segment.read_bytes().index(b"000000xx")
+    over = threading.Event()
+    ends: list[int] = []
+
+    def take() -> None:
+        try:
+            for _ in range(30):
+                snapshot.take(str(tmp_path))
+                (line,) = [
+                    line
+                    for line in (tmp_path / "snapshot/files").read_text().splitlines()
+                    if segment.name in line
+                ]
+                ends.append(int(line.split(", ")[1]))
+                snapshot.drop(str(tmp_path))
+        finally:
+            over.set()
+
+    taking = threading.Thread(target=take)
+    taking.start()
+    number = 2 * UNTIL_SPACE
+    while not over.is_set():
+        publish(driven, range(number, number + 1))
+        number += 1
+    taking.join()
+    assert len(ends) == 30
+    assert all((end - 8) % record == 0 for end in ends)
+    assert ends == sorted(ends)
+    assert driven.drain() == [body(each) for each in range(number)]
