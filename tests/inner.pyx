@@ -108,3 +108,8 @@ def ask_for_sync(Persister persister) -> None:
     """As a confirm does: a synced round begins at the end of this turn."""
     persister.sync_asked = True
     persister.press()
+
+
+def ask_for_write(Persister persister) -> None:
+    """As a full tail does: the same without a sync."""
+    persister.press()

@@ -1036,15 +1036,15 @@ class Config:
         64 * 1024,
         "size",
         "zeros that the last file of a queue gets at a time behind its records while it is written "
-        "in many small rounds, so that a sync writes no metadata; 0: none",
+        "in many small rounds, so that a sync writes no metadata; larger rounds get more; 0: none",
         most=1024 * 1024,
     )
     segment_direct_files: int = setting(
         "store",
         64,
         "count",
-        "files with zeros ahead that may be open for direct I/O, so that small rounds for them need"
-        " no thread; 0: none",
+        "files with space ahead that may be open for direct I/O, so that rounds spare the page"
+        " cache and small ones need no thread; 0: none",
         most=4096,
     )
     tail_memory: int = setting(

@@ -13,7 +13,7 @@ import pytest
 
 from broker.queues.classic import ClassicQueue
 from broker.store.directory import snapshot
-from tests.inner import space_ahead_after
+from tests.inner import ask_for_write, space_ahead_after
 from tests.store.driven import INCARNATION, PROPERTIES, Driven
 
 ROUNDS = 200
@@ -28,7 +28,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Driven]]:
     made: list[Driven] = []
 
     def maker(**options: int) -> Driven:
-        made.append(Driven(tmp_path, segment_size=1 << 20, **options))
+        made.append(Driven(tmp_path, **{"segment_size": 1 << 20, **options}))
         return made[-1]
 
     before = space_ahead_after(16, 3_600_000_000_000)
@@ -162,6 +162,41 @@ def test_acks_and_large_rounds_between_go_to_the_thread_and_all_is_there(
     again = make()
     assert again.recover() == []
     assert again.drain() == sent
+
+
+@pytest.mark.parametrize("size", [100_000, 160_000, 200_000, 900_000])
+def test_large_rounds_fill_one_segment_after_the_other(
+    make: Callable[..., Driven], size: int
+) -> None:
+    driven = make(segment_size=4 << 20)
+    sent = []
+    for number in range(3 * UNTIL_SPACE):
+        for part in range(size // 10_000):
+            sent.append(body(100 * number + part, 10_000))
+            driven.publish(sent[-1])
+        driven.sync()
+    direct_rounds(driven)
+    assert len(driven.files("msgs")) > 1
+    assert open_for_direct(driven.files("msgs")[-1])
+    assert not open_for_direct(driven.files("msgs")[0])
+    driven.kill()
+    again = make(segment_size=4 << 20)
+    assert again.recover() == []
+    assert again.drain() == sent
+
+
+def test_what_a_round_left_unsynced_is_synced_by_the_thread(make: Callable[..., Driven]) -> None:
+    driven = make()
+    publish(driven, range(2 * UNTIL_SPACE))
+    before = direct_rounds(driven)
+    driven.publish(b"unsynced")
+    completed = driven.persister.completed
+    ask_for_write(driven.persister)
+    driven.pump(lambda: driven.persister.completed > completed)
+    publish(driven, range(1))
+    assert driven.persister.direct.rounds == before
+    publish(driven, range(1))
+    assert driven.persister.direct.rounds == before + 1
 
 
 def test_none_is_written_so_where_no_file_may_be_open_for_it(make: Callable[..., Driven]) -> None:

@@ -17,6 +17,6 @@ cdef class DirectWrites:
     cdef bint begin(self, Round* round, int event_fd) noexcept
     cdef bint covers(self, OpList* syncs, OpList* writes) noexcept
     cdef bint has_memory(self, File* file) noexcept
-    cdef int add(self, Op* op) noexcept
+    cdef int put(self, OpList* writes) noexcept
     cdef bint is_refused(self, int error) noexcept
     cdef Round* ended(self, bint* again) noexcept

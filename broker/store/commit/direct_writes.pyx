@@ -4,7 +4,7 @@
 A round of a few records takes 130 microseconds on a good disk, and five changes between threads:
 to the writing thread, two waits for the disk in there, and back. Where its records go into zeros
 that are there already (`broker.store.files.space_ahead`), one call of the loop begins them instead,
-with direct I/O and a sync that belongs to the write, or one for all. The same eventfd tells the
+with direct I/O and a sync that belongs to the write, or one for all files. The same eventfd tells the
 loop when they are on disk. All else goes to the thread: acks, new files, directories, definitions,
 and rounds that an observer has to see.
 """
@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free
 from broker.store.files.async_io cimport (
     FLIGHT_FILES, Flight, Write, begin_flight, is_over, wait_for_all,
 )
-from broker.store.files.direct_blocks cimport BLOCKS_BYTES, put_blocks
+from broker.store.files.direct_blocks cimport FLIGHT_BYTES, put_blocks, whole_blocks
 from broker.store.files.gate cimport enter_if_open, leave
 from broker.store.files.io_thread cimport (
     STAGE_SYNC, STAGE_WRITE, STAGES, OpList, Round,
@@ -23,7 +23,7 @@ from broker.store.files.io_thread cimport (
 from broker.store.files.observer cimport observer
 from broker.store.files.operation cimport BLOCK_BYTES, OP_WRITE_RECORDS, File, Op
 from broker.store.files.seal cimport seal_records
-from broker.store.files.space_ahead cimport is_direct, is_frequent
+from broker.store.files.space_ahead cimport has_room, is_frequent
 
 
 cdef extern from "broker/store/files/native_aio.h" nogil:
@@ -54,45 +54,51 @@ cdef class DirectWrites:
         free(self.blocks)
 
     cdef bint suits(self, Round* round) noexcept:
-        """Whether all that the round writes are small records for few files with zeros ahead: for
-        one, where a sync of each would be needed."""
+        """Whether all that the round writes are records for few files with zeros ahead: for one,
+        where a sync of each would be needed."""
         cdef OpList* writes = &round.stages[STAGE_WRITE]
         cdef Op* op
-        cdef int stage, index, earlier
-        if not self.files or observer != NULL or not 0 < writes.count <= self.most:
+        cdef int stage, index
+        cdef int files = 0
+        cdef size_t length = 0       # of records for the same file so far
+        cdef size_t all_bytes = 0
+        if not self.files or observer != NULL or not writes.count:
             return False
         for stage in range(STAGES):
             if stage != STAGE_WRITE and stage != STAGE_SYNC and round.stages[stage].count:
                 return False
         for index in range(writes.count):
             op = &writes.ops[index]
-            if (op.kind != OP_WRITE_RECORDS or op.file.gone or op.file.fd < 0
-                    or not is_direct(op)):
+            if (op.kind != OP_WRITE_RECORDS or op.body != NULL or op.file.gone or op.file.fd < 0
+                    or op.file.direct_fd < 0 or op.file.is_unsynced or op.file.is_reserved):
                 return False
-            for earlier in range(index):
-                if writes.ops[earlier].file == op.file:
-                    return False
-        return True
+            if index == 0 or op.file != writes.ops[index - 1].file:
+                all_bytes += whole_blocks(length) + 2 * BLOCK_BYTES
+                length = 0
+                files += 1
+            if op.offset != op.file.written + length:
+                return False
+            length += op.length
+            if not has_room(op.file, length) or all_bytes + length > FLIGHT_BYTES:
+                return False
+        return files <= self.most
 
     cdef bint begin(self, Round* round, int event_fd) noexcept:
         """Begins a round that has its syncs, too; `event_fd` becomes readable when a write of it is
         over. False: it is for the writing thread."""
         cdef OpList* syncs = &round.stages[STAGE_SYNC]
-        cdef int index
-        # A sync of another file is for the thread; and without a sync no client waits.
-        if (not syncs.count or syncs.count != round.stages[STAGE_WRITE].count or round.whole
+        # Without a sync no client waits.
+        if (not syncs.count or round.whole
                 or not self.has_memory(round.stages[STAGE_WRITE].ops[0].file)):
             return False
         if not enter_if_open():
             return False
-        # Inside the gate: while it is shut, files lose their zeros.
+        # Inside the gate: while it is shut, files lose their space ahead.
         if not self.suits(round) or not self.covers(syncs, &round.stages[STAGE_WRITE]):
             leave()
             return False
         self.round = round
-        self.flight.count = 0
-        for index in range(round.stages[STAGE_WRITE].count):
-            self.add(&round.stages[STAGE_WRITE].ops[index])
+        self.put(&round.stages[STAGE_WRITE])
         self.flight.event_fd = event_fd
         if not begin_flight(self.flight):
             self.round = NULL
@@ -101,7 +107,8 @@ cdef class DirectWrites:
         return self.round != NULL
 
     cdef bint covers(self, OpList* syncs, OpList* writes) noexcept:
-        """Whether the files that are to be synced are those that are written."""
+        """Whether all files that are to be synced are written: a sync of another one is for the
+        thread. (Each that is written is to be synced.)"""
         cdef int index, other
         for index in range(syncs.count):
             for other in range(writes.count):
@@ -117,17 +124,31 @@ cdef class DirectWrites:
         if self.blocks == NULL:
             if native_sync_is_for_all(file.fd):
                 self.most = FLIGHT_FILES
-            self.blocks = <uint8_t*> aligned_alloc(BLOCK_BYTES, FLIGHT_FILES * BLOCKS_BYTES)
+            self.blocks = <uint8_t*> aligned_alloc(
+                BLOCK_BYTES, FLIGHT_BYTES + 2 * BLOCK_BYTES)
         return self.flight != NULL and self.blocks != NULL
 
-    cdef int add(self, Op* op) noexcept:
-        """Puts together what one file gets."""
-        cdef Write* write = &self.flight.writes[self.flight.count]
-        seal_records(op)
-        write.op = op
-        write.blocks = self.blocks + self.flight.count * BLOCKS_BYTES
-        write.length = put_blocks(op, write.blocks)
-        self.flight.count += 1
+    cdef int put(self, OpList* writes) noexcept:
+        """Puts together what each file gets."""
+        cdef Write* write = NULL
+        cdef Op* op
+        cdef size_t used = 0
+        cdef int index
+        self.flight.count = 0
+        for index in range(writes.count):
+            op = &writes.ops[index]
+            seal_records(op)
+            if write == NULL or op.file != write.ops.file:
+                write = &self.flight.writes[self.flight.count]
+                self.flight.count += 1
+                write.ops = op
+                write.count = 0
+            write.count += 1
+        for index in range(self.flight.count):
+            write = &self.flight.writes[index]
+            write.blocks = self.blocks + used
+            write.length = put_blocks(write.ops, write.count, write.blocks)
+            used += write.length
         return 0
 
     cdef Round* ended(self, bint* again) noexcept:
@@ -145,7 +166,7 @@ cdef class DirectWrites:
             self.rounds += 1
             for index in range(self.flight.count):
                 # Counts it.
-                is_frequent(self.flight.writes[index].op.file)
+                is_frequent(self.flight.writes[index].ops.file)
         elif not again[0]:
             round.error = error
             round.failed_kind = OP_WRITE_RECORDS

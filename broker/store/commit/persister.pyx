@@ -59,7 +59,7 @@ cdef enum:
     # 20 microseconds, and `written` as long again.
     PART_NS = 1000000
 
-acks_every_ns = 10000000
+acks_every_ns = 25000000
 
 
 cdef class Persister:
@@ -583,6 +583,7 @@ cdef class Persister:
         while self.flying_unsynced.first != NULL:
             file = self.flying_unsynced.first.file
             file.busy -= 1
+            file.is_unsynced = False
             # Bytes that were frozen while this round was in flight belong to the next one, which
             # notes the file again.
             self.unsync(file)

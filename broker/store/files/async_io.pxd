@@ -18,7 +18,8 @@ cdef enum:
 cdef struct Write:
     iocb control
     Flight* flight
-    Op* op
+    Op* ops                      # that follow each other in one file
+    int count
     uint8_t* blocks              # whole blocks: what is in the first one already, records, zeros
     size_t length
 

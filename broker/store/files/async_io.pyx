@@ -70,8 +70,8 @@ cdef bint begin_flight(Flight* flight) noexcept nogil:
         write = &flight.writes[index]
         write.flight = flight
         native_aio_write(
-            &write.control, write.op.file.direct_fd, flight.event_fd, write.blocks, write.length,
-            write.op.offset - write.op.offset % BLOCK_BYTES, flight.count == 1, write)
+            &write.control, write.ops.file.direct_fd, flight.event_fd, write.blocks, write.length,
+            write.ops.offset - write.ops.offset % BLOCK_BYTES, flight.count == 1, write)
         controls[index] = &write.control
     pthread_mutex_lock(&taking)
     begun = submit(flight.count, controls, &error)
@@ -126,29 +126,31 @@ cdef void end(Write* write, long result) noexcept nogil:
     """A write is over, or the sync behind all, which is marked with the first: `result` is the
     write's length and the sync's 0, or less than 0 the errno."""
     cdef Flight* flight = write.flight
-    cdef iocb* control = &flight.sync
+    cdef iocb* sync = &flight.sync
     cdef int error = 0
+    cdef int index
     flight.left -= 1
     if flight.is_syncing:
         if result != 0:
             fail(write, result)
-    elif result == <long> write.length:
-        note_blocks(write.op, write.blocks)
-        write.op.is_written = True
+        return
+    if result == <long> write.length:
+        note_blocks(write.ops, write.count, write.blocks)
+        for index in range(write.count):
+            write.ops[index].is_written = True
     else:
         # A part is written once more, with the rest.
         fail(write, result if result < 0 else -EAGAIN)
-    if flight.left or flight.is_syncing or flight.count == 1 or flight.error:
+    if flight.left or flight.count == 1 or flight.error:
         return
     flight.is_syncing = True
     flight.left = 1
-    native_aio_sync(
-        control, write.op.file.direct_fd, flight.event_fd, &flight.writes[0])
-    if not submit(1, &control, &error):
+    native_aio_sync(sync, write.ops.file.direct_fd, flight.event_fd, &flight.writes[0])
+    if not submit(1, &sync, &error):
         flight.left = 0
         fail(write, -error)
 
 
 cdef void fail(Write* write, long result) noexcept nogil:
     write.flight.error = <int> -result
-    write.flight.failed = write.op
+    write.flight.failed = write.ops

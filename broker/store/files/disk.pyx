@@ -158,6 +158,7 @@ cdef void write_op(Op* op) noexcept nogil:
         op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
     if op.body != NULL and op.error == 0:
         op.error = native_write_all(op.file.fd, op.body, op.body_length, op.offset + op.length)
+    op.file.is_unsynced = True
     if op.kind == OP_WRITE_RECORDS and op.error == 0:
         write_ahead(op)
 
@@ -207,6 +208,8 @@ cdef void perform(Op* op, const char* path) noexcept nogil:
         if c_unlink(path) != 0 and native_errno() != 2:
             op.error = native_errno()
         # The last close gives back what the kernel has of the file, milliseconds for a segment.
+        if op.file != NULL:
+            forget_ahead(op.file)
         close_now(op.file)
     elif op.kind == OP_RMDIR:
         if c_rmdir(op.path) != 0 and native_errno() not in (2, 39):

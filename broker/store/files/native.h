@@ -108,6 +108,14 @@ static inline int native_punch(int fd, uint64_t offset, uint64_t length) {
     return 0;
 }
 
+/* Space that reads as zeros; a file that ends before its end is lengthened. */
+static inline int native_reserve(int fd, uint64_t offset, uint64_t length) {
+    while (fallocate(fd, 0, (off_t)offset, (off_t)length)) {
+        if (errno != EINTR) return errno;
+    }
+    return 0;
+}
+
 /* Asks the disk for the first bytes of every file in a directory, without waiting for them. */
 static inline void native_read_ahead(const char *path, size_t length) {
     DIR *directory = opendir(path);

@@ -55,8 +55,10 @@ cdef struct File:
     # of the one who takes that back (`async_io`).
     uint64_t written         # end of the records
     uint64_t ahead           # end of the zeros behind them; 0: there are none
-    uint32_t small_rounds
-    int64_t small_since      # monotonic ns
+    bint is_unsynced         # a write of the thread is not synced: that needs a sync of the whole file
+    bint is_reserved         # of these, some are space that was never written
+    uint32_t rounds
+    int64_t rounds_since     # monotonic ns
     int direct_fd            # for direct I/O; -1: not open
     uint8_t* block           # the block of the file in which `written` lies, if `direct_fd` is open
     File* before_ahead

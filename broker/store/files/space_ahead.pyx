@@ -1,13 +1,16 @@
 # cython: language_level=3
-"""Zeros behind the records of a segment that is written in small, frequent rounds.
+"""Space behind the records of a segment that is written in frequent rounds.
 
 A sync of a file that became longer writes the file system's journal, too, which takes more than
-half of the time and of the CPU of a small round. So a file with many small rounds in a second gets
-zeros ahead of its records, and the next rounds write into them: their syncs write data only.
+half of the time and of the CPU of a small round. So a file with many rounds in a second gets zeros
+ahead of its records, and the next rounds write into them: their syncs write data only.
 
-Into zeros that are there a round can be written with direct I/O
-(`broker.store.commit.direct_writes`). That takes whole blocks, so what the last one has already is
-kept in memory (`File.block`). `segment_direct_files` says how many files may be open for it.
+A round for such a file is written with direct I/O, which spares the page cache, and if it is not
+large by the kernel alone (`broker.store.commit.direct_writes`). That takes whole blocks, so what
+the last one has already is kept in memory (`File.block`). For large rounds, which the writing
+thread writes, the space is only reserved: it reads as zeros, too, and the disk has less to write.
+`segment_direct_files` says how many files may be open for that; large rounds for others have no
+space ahead.
 
 The zeros are no part of the segment: recovery cuts them, and they are given back when the segment
 is sealed, when its queue rests, at a clean stop, and before the lengths of files are noted for a
@@ -26,10 +29,10 @@ from broker.kernel.threads cimport (
 )
 from broker.store.files.async_io cimport is_available
 from broker.store.files.direct_blocks cimport (
-    BLOCKS_BYTES, SMALL_BYTES, note_blocks, put_blocks,
+    DIRECT_BYTES, FLIGHT_BYTES, note_blocks, put_blocks, whole_blocks,
 )
 from broker.store.files.gate cimport holes_held
-from broker.store.files.observer cimport observed, refused
+from broker.store.files.observer cimport observed, observer, refused
 from broker.store.files.operation cimport BLOCK_BYTES, OP_TRUNCATE, OP_WRITE, File, Op
 from broker.store.files.space cimport has_space, is_full
 
@@ -37,6 +40,7 @@ from broker.store.files.space cimport has_space, is_full
 cdef extern from "broker/store/files/native.h" nogil:
     int native_errno()
     int native_write_all(int fd, const uint8_t* data, size_t length, uint64_t offset)
+    int native_reserve(int fd, uint64_t offset, uint64_t length)
     int native_read_all(int fd, uint8_t* data, size_t length, uint64_t offset, size_t* done)
 
 
@@ -54,14 +58,16 @@ cdef extern from "<stdlib.h>" nogil:
 
 
 cdef extern from "<errno.h>" nogil:
-    int EINVAL, ENOENT, ENOMEM
+    int EINVAL, ENOENT, ENOMEM, EOPNOTSUPP
 
 
 cdef enum:
     MOST = 1 << 20               # of the setting `segment_space_ahead`
+    ROUNDS = 12                  # for which the space is enough
+    LARGE_ROUNDS = 32            # the same, if it is only reserved
 
 
-# After more than `rounds_before` small rounds in `within_ns` a file gets space ahead.
+# After more than `rounds_before` rounds in `within_ns` a file gets space ahead.
 rounds_before = 16
 within_ns = 1000000000
 
@@ -75,67 +81,82 @@ cdef File* first = NULL          # of the files with zeros behind their records
 cdef uint32_t direct_files = 0   # of those, open for direct I/O
 
 
-cdef bint is_small(Op* op) noexcept nogil:
-    """Whether the round has so little for the file that its sync takes most of the time."""
-    return op.length <= SMALL_BYTES and op.body == NULL
-
-
 cdef bint is_frequent(File* file) noexcept nogil:
-    """Counts a small round; whether the file had many of them in a short time."""
+    """Counts a round; whether the file had many of them in a short time."""
     cdef int64_t now = monotonic_ns()
-    if file.small_rounds == 0 or now - file.small_since > within_ns:
-        file.small_rounds = 0
-        file.small_since = now
-    file.small_rounds += 1
-    return file.small_rounds > rounds_before
+    if file.rounds == 0 or now - file.rounds_since > within_ns:
+        file.rounds = 0
+        file.rounds_since = now
+    file.rounds += 1
+    return file.rounds > rounds_before
+
+
+cdef uint32_t frequency(File* file) noexcept nogil:
+    """How many rounds of the last moments count for the file that follows. The writing thread may
+    be at work on this one."""
+    if file.ahead:
+        return rounds_before
+    return file.rounds if monotonic_ns() - file.rounds_since <= within_ns else 0
+
+
+cdef void inherit_frequency(File* file, uint32_t rounds) noexcept nogil:
+    """A file follows one that had so many rounds."""
+    file.rounds = rounds
+    file.rounds_since = monotonic_ns()
 
 
 cdef bint has_room(File* file, size_t length) noexcept nogil:
-    """Whether this many bytes of records fit into the zeros, with all of the block that they end
-    in."""
-    cdef uint64_t end = file.written + length
-    return end + (BLOCK_BYTES - end % BLOCK_BYTES) % BLOCK_BYTES <= file.ahead
+    """Whether this many bytes of records fit into the space ahead, with all of the block that they
+    end in."""
+    return whole_blocks(file.written + length) <= file.ahead
 
 
 cdef bint is_direct(Op* op) noexcept nogil:
-    """Whether the records can be written as whole blocks, into zeros that are there."""
-    return (op.file.direct_fd >= 0 and is_small(op) and op.offset == op.file.written
-            and has_room(op.file, op.length))
+    """Whether the records can be written as whole blocks, into space that is there."""
+    return (op.file.direct_fd >= 0 and op.length <= DIRECT_BYTES and op.body == NULL
+            and op.offset == op.file.written and has_room(op.file, op.length))
 
 
 cdef void write_direct(Op* op) noexcept nogil:
     """Writes sealed records with direct I/O: the page cache would have to read their block first,
     and the next round could not be written without a thread while it has pages of that."""
-    cdef uint8_t* blocks = <uint8_t*> aligned_alloc(BLOCK_BYTES, BLOCKS_BYTES)
+    cdef uint8_t* blocks = <uint8_t*> aligned_alloc(
+        BLOCK_BYTES, whole_blocks(op.length) + BLOCK_BYTES)
     cdef size_t length
     if blocks == NULL:
         op.error = ENOMEM
         return
-    length = put_blocks(op, blocks)
+    length = put_blocks(op, 1, blocks)
     op.error = native_write_all(
         op.file.direct_fd, blocks, length, op.offset - op.offset % BLOCK_BYTES)
     if op.error == 0:
-        note_blocks(op, blocks)
+        note_blocks(op, 1, blocks)
     free(blocks)
 
 
 cdef void write_ahead(Op* op) noexcept nogil:
-    """Records were written: notes where they end, and puts zeros behind them if that pays."""
+    """Records were written: notes where they end, and gives the file space ahead if that pays."""
     cdef File* file = op.file
     cdef uint64_t end = op.offset + op.length + op.body_length
+    cdef uint64_t wanted
     if end != file.written:
         file.written = end
         if file.direct_fd >= 0:
             read_block(file)
-    if not op.extend_by or not is_small(op) or file.written >= op.extend_to:
-        file.small_rounds = 0
+    if op.length > DIRECT_BYTES or op.body != NULL:
+        file.rounds = 0
+        return
+    if not op.extend_by or file.written >= op.extend_to:
         return
     # As many records again have to fit in, since the next round is not to lengthen the file.
     if not is_frequent(file) or has_room(file, op.length):
         return
     # The count begins anew: only a file that is still written often gets more.
-    file.small_rounds = 0
-    end = min(file.written + min(op.extend_by, <uint64_t> MOST), op.extend_to)
+    file.rounds = 0
+    wanted = min(max(op.extend_by, ROUNDS * op.length), <uint64_t> MOST)
+    if op.length > FLIGHT_BYTES:
+        wanted = max(<uint64_t> MOST, LARGE_ROUNDS * op.length)
+    end = min(file.written + wanted, op.extend_to)
     end -= end % BLOCK_BYTES
     if end > max(file.written, file.ahead) and not holes_held() and has_space(
             file.fd, end - file.written):
@@ -143,32 +164,47 @@ cdef void write_ahead(Op* op) noexcept nogil:
 
 
 cdef void extend(Op* op, uint64_t end) noexcept nogil:
-    """Puts zeros behind the records of a file up to `end`, which is the end of a block."""
+    """Gives a file space behind its records up to `end`, which is the end of a block: zeros, or for
+    large rounds space that is only reserved. Without direct I/O those gain nothing by it."""
     cdef File* file = op.file
-    cdef uint64_t start = file.written
+    cdef uint64_t start = max(file.ahead, whole_blocks(file.written))
     cdef bint is_new = file.direct_fd < 0
-    cdef int error = 0
+    cdef bint is_large = op.length > FLIGHT_BYTES
+    cdef int error = EINVAL
     if is_new:
         open_direct(op)
     if file.direct_fd >= 0:
-        start = max(file.ahead, start + (BLOCK_BYTES - start % BLOCK_BYTES) % BLOCK_BYTES)
-        error = native_write_all(file.direct_fd, zeros, end - start, start)
+        if is_large:
+            error = native_reserve(file.fd, start, end - start)
+        else:
+            error = native_write_all(file.direct_fd, zeros, end - start, start)
         if error == 0 and is_new and file.written % BLOCK_BYTES:
             # So that the page cache has nothing of it any more.
             error = native_write_all(
                 file.direct_fd, file.block, BLOCK_BYTES, file.written - file.written % BLOCK_BYTES)
             start = file.written
-        if error == EINVAL:
-            forget_direct(file)
-            start = file.written
-    if file.direct_fd < 0:
+    if error == EINVAL or error == EOPNOTSUPP:
+        forget_direct(file)
+        if is_large:
+            return
+        start = file.written
         error = native_write_all(file.fd, zeros, end - start, start)
-    observed(OP_WRITE, file.path, start, end - start, error, zeros, end - start)
+    tell_zeros(file, start, end, error)
     if error == 0:
         enlist(file)
         file.ahead = end
+        file.is_reserved = is_large or (file.is_reserved and not is_new)
     elif not is_full(error):
         op.error = error
+
+
+cdef void tell_zeros(File* file, uint64_t start, uint64_t end, int error) noexcept nogil:
+    """Tells the observer what the file reads as now. A kill may leave a part of it."""
+    cdef uint64_t length
+    while observer != NULL and start < end:
+        length = min(end - start, <uint64_t> MOST)
+        observed(OP_WRITE, file.path, start, length, error, zeros, length)
+        start += length
 
 
 cdef void open_direct(Op* op) noexcept nogil:
@@ -234,6 +270,7 @@ cdef int cut(File* file) noexcept nogil:
             error = native_errno()
         observed(OP_TRUNCATE, file.path, 0, file.written, error, NULL, 0)
     file.ahead = 0
+    file.is_reserved = False
     # A removed file has nothing to give back.
     return 0 if error == ENOENT else error
 

@@ -125,6 +125,7 @@ cdef class Segments:
     cdef uint32_t first_number   # numbers of its segments: the first one,
     cdef uint32_t numbers_behind  # how many others there are,
     cdef uint32_t next_number    # and the next to give
+    cdef uint32_t rounds         # that the last segment's file had in its last moments
     cdef Block* first_block
     cdef Block* last_block
     cdef Block* tail             # == last_block while it is FILLING, else NULL
