@@ -151,6 +151,7 @@ cdef class DeadLetters:
                 leaving.add(&place, 0)
             else:
                 store.settle(&place)
+                self.persister.hurry_acks()
         if leaving is not None:
             self.persister.after_round(functools.partial(self.buried, queue, store, leaving))
         return 0
@@ -170,6 +171,7 @@ cdef class DeadLetters:
     def buried(self, DeclaredQueue queue, MessageStore store, Dying leaving):
         """What `bury` handed over is on disk."""
         clock.refresh()
+        self.persister.hurry_acks()
         if not queue.deleted:
             queue.note_held(queue.now())
         while leaving.count:

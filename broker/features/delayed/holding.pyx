@@ -331,6 +331,7 @@ cdef class Holding(Queue):
             safe.append(_told(place))
         else:
             self.store.settle(place)
+            self.persister.hurry_acks()
         return 0
 
     cdef int give(self, Message* message, Place* place) except -1:
@@ -449,6 +450,7 @@ cdef class Holding(Queue):
     cdef int settle_all(self, list places) except -1:
         cdef Place place
         place.redelivered = 0
+        self.persister.hurry_acks()
         for told in places:
             place.segment, place.position, place.length, place.body_length = told
             self.store.settle(&place)

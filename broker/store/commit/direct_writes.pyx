@@ -4,9 +4,9 @@
 A round of a few records takes 130 microseconds on a good disk, and five changes between threads:
 to the writing thread, two waits for the disk in there, and back. Where its records go into zeros
 that are there already (`broker.store.files.space_ahead`), one call of the loop begins them instead,
-with direct I/O and a sync that belongs to the write, or one for all files. The same eventfd tells the
-loop when they are on disk. All else goes to the thread: acks, new files, directories, definitions,
-and rounds that an observer has to see.
+with direct I/O and a sync that belongs to the write, or one for all files. The same eventfd tells
+the loop when they are on disk. All else goes to the thread: acks, new files, directories,
+definitions, large rounds, and rounds that an observer has to see.
 """
 
 from libc.stdint cimport uint8_t

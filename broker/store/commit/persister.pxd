@@ -109,6 +109,7 @@ cdef class Persister:
     cdef bint has_few_dirty(self) noexcept
     cdef int gather(self, bint sync, bint in_turn) except -1
     cdef int begin_parts(self, Round* round, bint sync) except -1
+    cdef void hurry_acks(self) noexcept
     cdef bint takes_acks(self) noexcept
     cdef bint freeze_part(self, Round* round) except? True
     cdef int give_up(self, str text, bint doubtful=*) except -1

@@ -425,6 +425,11 @@ cdef class Persister:
             confirmer.flying = confirmer.wanted
         return 0
 
+    cdef void hurry_acks(self) noexcept:
+        """What was settled was handed over to another queue: after a kill it would be in both until
+        its ack is written."""
+        self.acks_written = 0
+
     cdef bint takes_acks(self) noexcept:
         """Whether the next round has all acks: there was none for a moment, or what waits for this
         one may have to do with them."""

@@ -55,7 +55,7 @@ cdef struct File:
     # of the one who takes that back (`async_io`).
     uint64_t written         # end of the records
     uint64_t ahead           # end of the zeros behind them; 0: there are none
-    bint is_unsynced         # a write of the thread is not synced: that needs a sync of the whole file
+    bint is_unsynced         # a write of the thread is not synced: all of the file has to be
     bint is_reserved         # of these, some are space that was never written
     uint32_t rounds
     int64_t rounds_since     # monotonic ns

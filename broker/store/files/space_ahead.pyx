@@ -100,7 +100,7 @@ cdef uint32_t frequency(File* file) noexcept nogil:
 
 
 cdef void inherit_frequency(File* file, uint32_t rounds) noexcept nogil:
-    """A file follows one that had so many rounds."""
+    """A file follows one that had `rounds`."""
     file.rounds = rounds
     file.rounds_since = monotonic_ns()
 

@@ -219,6 +219,7 @@ cdef class Walk:
     cdef int settle(self, Place* place) except -1:
         """A message that was taken is done with."""
         self.store.lent -= 1
+        self.store.persister.hurry_acks()
         return self.store.settle(place)
 
     cdef uint32_t returns_of(self, Place* place) except? 0:
