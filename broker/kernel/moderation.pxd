@@ -2,6 +2,7 @@ from libc.stdint cimport uint64_t
 
 
 cdef class Moderation:
+    cdef public bint is_awaited
     cdef readonly int level      # 0: no sleep; else the first one, doubled `level` - 1 times
     cdef int before              # the level that this one is tried against
     cdef bint on_trial
@@ -20,5 +21,6 @@ cdef class Moderation:
     cpdef void slept(self, uint64_t now) noexcept
     cdef void open_window(self) noexcept
     cdef void judge(self, double gathered, bint is_enough) noexcept
+    cdef int levels(self) noexcept
     cdef void attempt(self, int level, double gathered) noexcept
     cdef void rest(self, int level) noexcept

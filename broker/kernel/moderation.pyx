@@ -17,14 +17,19 @@ from libc.stdint cimport uint64_t
 cdef enum:
     SHORT_NS = 80000             # between two turns of a loop that is in a hurry
     LONG_NS = 300000             # a turn with so much to do that nothing has to gather
-    FIRST_NS = 50000
-    LEVELS = 3                   # 50, 100, 200 microseconds
+    FIRST_NS = 100000
+    LEVELS = 3                   # 100, 200, 400 microseconds
     TURNS = 32                   # of a window
     LEAST = 4                    # frames a turn, or no sleep is worth while; a publish has three
-    LEAST_LONGER = 18            # the same for a sleep that is longer than the first
-    ENOUGH = 96                  # frames of a socket a turn: a longer sleep would gain nothing
-    MOST = 384                   # frames of a socket that count: more had gathered otherwise
-    PATIENCE = 32                # windows behind a trial
+    LEAST_LONGER = 24            # the same for a sleep that is longer than the first
+    ENOUGH = 1500                # frames of a socket a turn: a longer sleep would gain nothing
+    MOST = 3000                  # frames of a socket that count: more had gathered otherwise
+    # The same while a round is written: a publisher that waits for its confirms sends nothing
+    # meanwhile, and what it could send does not gather.
+    AWAITED_LEVELS = 1
+    AWAITED_ENOUGH = 96
+    AWAITED_MOST = 384
+    PATIENCE = 64                # windows behind a trial
 
 # A longer sleep is kept if a turn gets this many times the frames of the shorter one.
 cdef double WORTH = 1.4
@@ -32,7 +37,7 @@ cdef double WORTH = 1.4
 
 @cython.final
 cdef class Moderation:
-    """Asked at the end of each turn."""
+    """Asked at the end of each turn. `is_awaited`: a round for confirms is being written."""
 
     cpdef uint64_t pause(
             self, uint64_t began, uint64_t now, uint64_t frames, uint64_t chunks) noexcept:
@@ -50,9 +55,14 @@ cdef class Moderation:
             return 0
         self.turns += 1
         self.chunks += chunks
-        self.frames += min(frames, MOST * chunks)
-        if self.turns >= TURNS:
-            self.judge(<double> self.frames / self.turns, self.frames >= ENOUGH * self.chunks)
+        self.frames += min(frames, (AWAITED_MOST if self.is_awaited else MOST) * chunks)
+        if self.level > AWAITED_LEVELS and self.is_awaited:
+            self.rest(AWAITED_LEVELS)
+            self.open_window()
+        elif self.turns >= TURNS:
+            self.judge(
+                <double> self.frames / self.turns,
+                self.frames >= (AWAITED_ENOUGH if self.is_awaited else ENOUGH) * self.chunks)
             self.open_window()
         return <uint64_t> FIRST_NS << (self.level - 1) if self.level else 0
 
@@ -78,10 +88,13 @@ cdef class Moderation:
                 self.rest(self.before if gathered * WORTH < self.gathered else self.level)
         elif self.wait > 0:
             self.wait -= 1
-        elif self.level and (self.is_longest or self.level == LEVELS or is_enough):
+        elif self.level and (self.is_longest or self.level == self.levels() or is_enough):
             self.attempt(self.level - 1, gathered)
-        elif self.level < LEVELS and not is_enough:
+        elif self.level < self.levels() and not is_enough:
             self.attempt(self.level + 1, gathered)
+
+    cdef int levels(self) noexcept:
+        return AWAITED_LEVELS if self.is_awaited else LEVELS
 
     cdef void attempt(self, int level, double gathered) noexcept:
         """The next window is with another sleep."""

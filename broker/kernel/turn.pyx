@@ -76,7 +76,7 @@ cdef class Turn:
         self.reading = Reading()
         self.moderation = Moderation()
         self.line = deque()
-        # Otherwise the kernel may round a sleep of 50 microseconds up to twice that.
+        # Otherwise the kernel may round a sleep of 100 microseconds up by half.
         prctl(PR_SET_TIMERSLACK, 1000)
 
     cdef int touch_queue(self, Task queue) except -1:

@@ -67,6 +67,8 @@ class Entrance(asyncio.Protocol):
                 transport.close()
                 return
             origin = Origin(peername[:2], transport.get_extra_info("sockname")[:2])
+            if origin.peer[0] == origin.local[0]:
+                bound_receiving(sock, broker.config.local_receive_buffer)
             if self._believes and origin.peer[0] in broker.proxies:
                 header = ProxyHeader(broker, origin, self._go_in)
                 transport.set_protocol(header)
@@ -150,6 +152,13 @@ def let_wait(server: asyncio.Server, backlog: int) -> None:
     for listener in server.sockets:
         with socket.socket(fileno=os.dup(listener.fileno())) as same:
             same.listen(backlog)
+
+
+def bound_receiving(sock: Any, size: int) -> None:
+    """Has the kernel keep no more than about `size` bytes for the broker to receive; 0: as many as
+    it likes, which may be megabytes."""
+    if size:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
 
 def set_options(sock: Any, keepalive: tuple[int, ...], send_timeout: float) -> None:

@@ -49,6 +49,7 @@ cdef extern from *:
         uint32_t events
         epoll_data_t data
     int accept4(int fd, sockaddr* address, socklen_t* length, int flags) nogil
+    int setsockopt(int fd, int level, int name, const void* value, socklen_t length) nogil
     int getsockname(int fd, sockaddr* address, socklen_t* length) nogil
     int shutdown(int fd, int how) nogil
     ssize_t recv(int fd, void* data, size_t length, int flags) nogil
@@ -56,6 +57,7 @@ cdef extern from *:
     int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) nogil
     const char* inet_ntop(int family, const void* source, char* text, socklen_t size) nogil
     uint16_t ntohs(uint16_t number) nogil
+    int SOL_SOCKET, SO_RCVBUF
     int AF_INET, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SHUT_WR, MSG_DONTWAIT, MSG_NOSIGNAL
     int EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD
     uint32_t EPOLLIN, EPOLLOUT
@@ -363,6 +365,7 @@ cdef class PlainListener:
         cdef PlainSocket transport
         cdef tuple peer
         cdef tuple local = self.local
+        cdef int size
         try:
             peer = address_of(address, fd, True)
             if local is None:
@@ -377,6 +380,11 @@ cdef class PlainListener:
         if not self.broker.admission.take(fd):
             c_close(fd)
             return 0
+        if peer[0] == local[0] and address.ss_family != AF_UNIX:
+            # As `entrance.bound_receiving`.
+            size = self.broker.config.local_receive_buffer
+            if size:
+                setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size))
         try:
             transport = PlainSocket(self.broker, fd)
             transport.begin(self.broker.accept(transport, peer, local, self.listener, fd))

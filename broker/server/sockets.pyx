@@ -231,6 +231,7 @@ cdef class Sockets:
         return True
 
     cdef int end_turn(self) except -1:
+        self.turn.moderation.is_awaited = self.persister.in_flight != NULL
         try:
             self.turn.run()
         except Exception:

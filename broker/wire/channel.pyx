@@ -29,7 +29,7 @@ from broker.wire.ack_timeouts import AckTimeouts
 from broker.wire.confirms cimport Confirms
 from broker.wire.deliveries cimport Deliveries, SETTLE_REQUEUE, SETTLED_AT_ONCE
 from broker.wire.fan_out cimport FanOut
-from broker.wire.output cimport OUT_FULL, Output, OutputOwner, put_body
+from broker.wire.output cimport OUT_FULL, PASSED_FROM, Output, OutputOwner, put_body
 from broker.wire.publish_run cimport Run
 from broker.wire.replies cimport Replies
 from broker.wire.route_memo cimport RouteMemo
@@ -85,6 +85,8 @@ cdef inline size_t content_room(Output output, Message* message) noexcept:
     """What `write_content` writes at most."""
     if message.large != NULL or message.body_length >= IN_PARTS:
         return <size_t> 8 + 12 + message.properties_length
+    if output.passes(message.body_length):
+        return <size_t> 8 + 12 + message.properties_length + 7
     return (<size_t> 8 + 12 + message.properties_length + message.body_length
             + (message.body_length // (output.frame_max - 8) + 1) * 8)
 
@@ -109,6 +111,12 @@ cdef int write_content(Output output, uint16_t number, Message* message) except 
         return output.add_large(
             <LargeBody> message.large if message.large != NULL else copy_of(message.body, left),
             number)
+    if output.passes(left):
+        p[0] = 3
+        store16(p + 1, number)
+        store32(p + 3, left)
+        out.length = p + 7 - out.data
+        return output.pass_body(message.body, left)
     p = put_body(p, number, message.body, left, output.frame_max - 8)
     out.length = p - out.data
     return 0
@@ -701,7 +709,8 @@ cdef class Channel(contracts.Channel):
             return 0
         count = self.deliveries.room_for(consumer, count)
         for i in range(count):
-            if out.length + size > OUT_FULL or messages[i].body_length > output.frame_max - 8:
+            if (out.length + output.passed + size > OUT_FULL
+                    or messages[i].body_length > min(output.frame_max - 8, <uint32_t> PASSED_FROM)):
                 count = i
                 break
             size += start_length + delivery_size(&messages[i])

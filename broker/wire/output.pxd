@@ -10,6 +10,7 @@ from broker.kernel.turn cimport Task, Turn
 cdef enum:
     MESSAGE_HEAD = 10
     OUT_FULL = 256 << 10         # bytes of unsent frames above which no more deliveries are written
+    PASSED_FROM = 32 << 10       # bytes of a body that the socket gets from where it lies
 
 
 cdef inline size_t message_head(uint8_t* head, uint64_t length) noexcept:
@@ -75,6 +76,7 @@ cdef class Output(Task):
     cdef readonly uint64_t send_oct
     cdef readonly uint64_t send_cnt
     cdef list confirmers
+    cdef size_t passed               # bytes that the socket got in this turn, before its end
     cdef object large                # deque of contents that precede what is in `out`; or None
 
     cdef int touch(self) except -1
@@ -87,4 +89,6 @@ cdef class Output(Task):
     cdef int cut_large(self) except -1
     cdef int close(self) except -1
     cdef int hand_over(self, Buffer frames) except -1
+    cdef bint passes(self, uint32_t length) noexcept
+    cdef int pass_body(self, const uint8_t* body, uint32_t length) except -1
     cdef ssize_t send_message(self, const uint8_t* head, size_t head_length, Buffer frames) noexcept

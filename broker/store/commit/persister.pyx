@@ -384,7 +384,7 @@ cdef class Persister:
             self.call_waiting()
         # Before the thread opens more.
         self.files.close_some()
-        self.is_held = in_turn and self.direct.suits(round)
+        self.is_held = in_turn and not self.writer.full and self.direct.suits(round)
         if not self.is_held:
             self.writer.submit(round)
         return 0
@@ -535,7 +535,10 @@ cdef class Persister:
         if round == NULL:
             round = self.writer.finished()
         else:
-            round.nanoseconds = round.sync_nanoseconds = monotonic_ns() - self.submitted
+            round.nanoseconds = monotonic_ns() - self.submitted
+            self.sync_times.append(round.nanoseconds / 1e9)
+            # It says nothing about the syncs of the thread.
+            round.sync_files = 0
         while round != NULL:
             if not self.broken:
                 try:
