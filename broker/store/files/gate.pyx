@@ -20,12 +20,12 @@ cdef extern from *:
     #include <pthread.h>
     static pthread_rwlock_t leveret_gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
     static inline void gate_enter(void) { pthread_rwlock_rdlock(&leveret_gate); }
-    static inline int gate_is_shut(void) { return pthread_rwlock_tryrdlock(&leveret_gate); }
+    static inline int gate_try(void) { return pthread_rwlock_tryrdlock(&leveret_gate) == 0; }
     static inline void gate_shut(void) { pthread_rwlock_wrlock(&leveret_gate); }
     static inline void gate_leave(void) { pthread_rwlock_unlock(&leveret_gate); }
     """
     void gate_enter() nogil
-    bint gate_is_shut() nogil
+    bint gate_try() nogil
     void gate_shut() nogil
     void gate_leave() nogil
 
@@ -40,7 +40,7 @@ cdef void enter() noexcept nogil:
 
 cdef bint enter_if_open() noexcept nogil:
     """The same for one who cannot wait. Returns whether the gate was entered."""
-    return not gate_is_shut()
+    return gate_try()
 
 
 cdef void leave() noexcept nogil:

@@ -53,6 +53,20 @@ cdef extern from "<unistd.h>" nogil:
     int c_truncate "truncate"(const char* path, uint64_t length)
 
 
+cdef enum:
+    MOST = 1 << 20               # of the setting `segment_space_ahead`
+    ROUNDS = 12                  # for which the space is enough
+    LARGE_ROUNDS = 32            # the same, if it is only reserved
+
+
+cdef extern from *:
+    """
+    /* Pages that are never written to take no memory. */
+    static uint8_t leveret_zeros[1 << 20] __attribute__((aligned(4096)));
+    """
+    uint8_t zeros "leveret_zeros"[MOST]
+
+
 cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
 
@@ -61,20 +75,10 @@ cdef extern from "<errno.h>" nogil:
     int EINVAL, ENOENT, ENOMEM, EOPNOTSUPP
 
 
-cdef enum:
-    MOST = 1 << 20               # of the setting `segment_space_ahead`
-    ROUNDS = 12                  # for which the space is enough
-    LARGE_ROUNDS = 32            # the same, if it is only reserved
-
-
 # After more than `rounds_before` rounds in `within_ns` a file gets space ahead.
 rounds_before = 16
 within_ns = 1000000000
 
-cdef uint8_t* zeros = <uint8_t*> aligned_alloc(BLOCK_BYTES, MOST)
-if zeros == NULL:
-    raise MemoryError("no memory for the space ahead of segments")
-memset(zeros, 0, MOST)
 cdef pthread_mutex_t listing
 pthread_mutex_init(&listing, NULL)
 cdef File* first = NULL          # of the files with zeros behind their records
