@@ -2,7 +2,7 @@ from libc.stdint cimport uint64_t
 
 
 cdef class Moderation:
-    cdef public bint is_awaited
+    cdef public bint is_awaited  # a round is being written, for which publishers may wait
     cdef readonly int level      # 0: no sleep; else the first one, doubled `level` - 1 times
     cdef int before              # the level that this one is tried against
     cdef bint on_trial

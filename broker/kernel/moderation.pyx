@@ -37,7 +37,7 @@ cdef double WORTH = 1.4
 
 @cython.final
 cdef class Moderation:
-    """Asked at the end of each turn. `is_awaited`: a round for confirms is being written."""
+    """Asked at the end of each turn."""
 
     cpdef uint64_t pause(
             self, uint64_t began, uint64_t now, uint64_t frames, uint64_t chunks) noexcept:
@@ -56,15 +56,12 @@ cdef class Moderation:
         self.turns += 1
         self.chunks += chunks
         self.frames += min(frames, (AWAITED_MOST if self.is_awaited else MOST) * chunks)
-        if self.level > AWAITED_LEVELS and self.is_awaited:
-            self.rest(AWAITED_LEVELS)
-            self.open_window()
-        elif self.turns >= TURNS:
+        if self.turns >= TURNS:
             self.judge(
                 <double> self.frames / self.turns,
                 self.frames >= (AWAITED_ENOUGH if self.is_awaited else ENOUGH) * self.chunks)
             self.open_window()
-        return <uint64_t> FIRST_NS << (self.level - 1) if self.level else 0
+        return <uint64_t> FIRST_NS << (min(self.level, self.levels()) - 1) if self.level else 0
 
     cpdef void slept(self, uint64_t now) noexcept:
         """The sleep is over."""
@@ -88,12 +85,13 @@ cdef class Moderation:
                 self.rest(self.before if gathered * WORTH < self.gathered else self.level)
         elif self.wait > 0:
             self.wait -= 1
-        elif self.level and (self.is_longest or self.level == self.levels() or is_enough):
+        elif self.level and (self.is_longest or self.level >= self.levels() or is_enough):
             self.attempt(self.level - 1, gathered)
         elif self.level < self.levels() and not is_enough:
             self.attempt(self.level + 1, gathered)
 
     cdef int levels(self) noexcept:
+        """How long a sleep may be now; one round in between does not end the longer ones."""
         return AWAITED_LEVELS if self.is_awaited else LEVELS
 
     cdef void attempt(self, int level, double gathered) noexcept:

@@ -109,6 +109,23 @@ def test_few_packets_gather_in_the_shortest_sleep_and_wait_no_longer() -> None:
     assert turns.moderation is not None and turns.moderation.level <= 1
 
 
+def test_only_the_first_sleep_is_used_while_a_round_is_written() -> None:
+    """A publisher with a window waits for the round, and then for the sleep as well."""
+    moderation = Moderation()
+    turns = Turns(at_a_rate(1_800_000), moderation)
+    turns.run(500)
+
+    def pause() -> int:
+        moderation.slept(turns.now)
+        return moderation.pause(turns.now, turns.now + TURN_NS, 60, 1)
+
+    assert pause() > 100 * US
+    moderation.is_awaited = True
+    assert pause() == 100 * US
+    moderation.is_awaited = False
+    assert pause() > 100 * US
+
+
 def test_a_client_that_waits_for_its_answers_keeps_its_rate() -> None:
     for window in (1, 5, 10, 50):
         alone = Turns(in_windows(window)).run(2_000)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.queues.classic import ClassicQueue
 from broker.store.directory import snapshot
 from tests.inner import ask_for_write, space_ahead_after
 from tests.store.driven import INCARNATION, PROPERTIES, Driven
+from tests.store.test_open_files import queues
 
 ROUNDS = 200
 """Enough for the zeros ahead to be used up and to come again."""
@@ -118,18 +118,7 @@ def test_queues_that_are_written_in_one_round_are_each_complete(
     make: Callable[..., Driven], tmp_path: Path
 ) -> None:
     driven = make()
-    others = [
-        ClassicQueue(
-            driven.turn,
-            driven.persister,
-            str(driven.parent),
-            "/",
-            f"q{number}",
-            INCARNATION + number,
-            durable=True,
-        )
-        for number in (1, 2, 3)
-    ]
+    others = queues(driven, 4)[1:]  # the first has the directory of the driven one
     for number in range(ROUNDS):
         driven.publish(body(number))
         for queue in others[: number % 4]:

@@ -152,5 +152,7 @@ cdef void end(Write* write, long result) noexcept nogil:
 
 
 cdef void fail(Write* write, long result) noexcept nogil:
-    write.flight.error = <int> -result
-    write.flight.failed = write.ops
+    """Another failure must not hide an error of the disk behind one that the thread may repeat."""
+    if write.flight.error == 0 or write.flight.error == EAGAIN:
+        write.flight.error = <int> -result
+        write.flight.failed = write.ops
