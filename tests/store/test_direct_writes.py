@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker.store.directory import snapshot
+from broker.store.files import gate
 from tests.inner import ask_for_write, space_ahead_after
 from tests.store.driven import INCARNATION, PROPERTIES, Driven
 from tests.store.test_open_files import queues
@@ -28,10 +29,11 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Driven]]:
     made: list[Driven] = []
 
     def maker(**options: int) -> Driven:
-        made.append(Driven(tmp_path, **{"segment_size": 1 << 20, **options}))
+        made.append(Driven(tmp_path, **{"segment_size": 1 << 20, "direct_files": 4096, **options}))
         return made[-1]
 
     before = space_ahead_after(16, 3_600_000_000_000)
+    gate.hold_holes(False)
     yield maker
     space_ahead_after(*before)
     for driven in made:
