@@ -86,6 +86,18 @@ def test_small_rounds_need_no_thread_and_a_kill_leaves_all_of_them(
     assert again.drain() == sent
 
 
+def test_long_rounds_between_short_ones_find_room_as_well(make: Callable[..., Driven]) -> None:
+    driven = make(segment_size=16 << 20)
+    sent = []
+    for number in range(ROUNDS):
+        sent += publish(driven, range(number, number + 1), 50_000 if number % 2 else 40)
+    assert direct_rounds(driven) > ROUNDS - UNTIL_SPACE - ROUNDS // 6
+    driven.kill()
+    again = make(segment_size=16 << 20)
+    assert again.recover() == []
+    assert again.drain() == sent
+
+
 @pytest.mark.parametrize("size", [0, 1, 1000, 3000, 4040, 9000, 16_000])
 def test_records_of_any_length_lie_where_the_thread_would_have_put_them(
     make: Callable[..., Driven], size: int

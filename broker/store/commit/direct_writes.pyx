@@ -70,7 +70,8 @@ cdef class DirectWrites:
         for index in range(writes.count):
             op = &writes.ops[index]
             if (op.kind != OP_WRITE_RECORDS or op.body != NULL or op.file.gone or op.file.fd < 0
-                    or op.file.direct_fd < 0 or op.file.is_unsynced or op.file.is_reserved):
+                    or op.file.direct_fd < 0 or op.file.is_unsynced or op.file.is_reserved
+                    or op.file.is_block_old):
                 return False
             if index == 0 or op.file != writes.ops[index - 1].file:
                 all_bytes += whole_blocks(length) + 2 * BLOCK_BYTES
@@ -166,7 +167,7 @@ cdef class DirectWrites:
             self.rounds += 1
             for index in range(self.flight.count):
                 # Counts it.
-                is_frequent(self.flight.writes[index].ops.file)
+                is_frequent(self.flight.writes[index].ops.file, self.flight.writes[index].length)
         elif not again[0]:
             round.error = error
             round.failed_kind = OP_WRITE_RECORDS

@@ -35,7 +35,7 @@ from broker.store.files.record cimport record_is_sound
 from broker.store.files.seal cimport seal_acks, seal_bodies, seal_records
 from broker.store.files.space cimport give_reserve, has_space, is_full
 from broker.store.files.space_ahead cimport (
-    forget_ahead, give_back, is_direct, write_ahead, write_direct,
+    forget_ahead, give_back, is_direct, make_room, note_end, write_direct,
 )
 
 
@@ -152,6 +152,10 @@ cdef void write_op(Op* op) noexcept nogil:
     if op.is_written:
         return
     seal(op)
+    if op.kind == OP_WRITE_RECORDS:
+        make_room(op)
+        if op.error != 0:
+            return
     if op.kind == OP_WRITE_RECORDS and is_direct(op):
         write_direct(op)
     else:
@@ -160,7 +164,7 @@ cdef void write_op(Op* op) noexcept nogil:
         op.error = native_write_all(op.file.fd, op.body, op.body_length, op.offset + op.length)
     op.file.is_unsynced = True
     if op.kind == OP_WRITE_RECORDS and op.error == 0:
-        write_ahead(op)
+        note_end(op)
 
 
 cdef void read_op(Op* op) noexcept nogil:

@@ -59,8 +59,10 @@ cdef struct File:
     bint is_reserved         # of these, some are space that was never written
     uint32_t rounds
     int64_t rounds_since     # monotonic ns
+    uint64_t usual_length    # of the longer ones of the last rounds
     int direct_fd            # for direct I/O; -1: not open
     uint8_t* block           # the block of the file in which `written` lies, if `direct_fd` is open
+    bint is_block_old        # it is to be read first
     File* before_ahead
     File* behind_ahead
 

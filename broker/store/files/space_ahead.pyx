@@ -85,9 +85,11 @@ cdef File* first = NULL          # of the files with zeros behind their records
 cdef uint32_t direct_files = 0   # of those, open for direct I/O
 
 
-cdef bint is_frequent(File* file) noexcept nogil:
+cdef bint is_frequent(File* file, size_t length) noexcept nogil:
     """Counts a round; whether the file had many of them in a short time."""
     cdef int64_t now = monotonic_ns()
+    # Where short rounds and long ones alternate, the long ones need the space.
+    file.usual_length = max(length, file.usual_length - file.usual_length // 8)
     if file.rounds == 0 or now - file.rounds_since > within_ns:
         file.rounds = 0
         file.rounds_since = now
@@ -118,7 +120,8 @@ cdef bint has_room(File* file, size_t length) noexcept nogil:
 cdef bint is_direct(Op* op) noexcept nogil:
     """Whether the records can be written as whole blocks, into space that is there."""
     return (op.file.direct_fd >= 0 and op.length <= DIRECT_BYTES and op.body == NULL
-            and op.offset == op.file.written and has_room(op.file, op.length))
+            and op.offset == op.file.written and has_room(op.file, op.length)
+            and (not op.file.is_block_old or read_block(op.file)))
 
 
 cdef void write_direct(Op* op) noexcept nogil:
@@ -138,33 +141,45 @@ cdef void write_direct(Op* op) noexcept nogil:
     free(blocks)
 
 
-cdef void write_ahead(Op* op) noexcept nogil:
-    """Records were written: notes where they end, and gives the file space ahead if that pays."""
+cdef void make_room(Op* op) noexcept nogil:
+    """Before records are written: gives their file space ahead if that pays and they, or as long a
+    round behind them, would need it."""
     cdef File* file = op.file
-    cdef uint64_t end = op.offset + op.length + op.body_length
-    cdef uint64_t wanted
-    if end != file.written:
-        file.written = end
-        if file.direct_fd >= 0:
-            read_block(file)
+    cdef uint64_t behind = op.offset + op.length
+    cdef uint64_t end, wanted
     if op.length > DIRECT_BYTES or op.body != NULL:
         file.rounds = 0
         return
-    if not op.extend_by or file.written >= op.extend_to:
+    if not file.ahead and op.offset != file.written:
+        # It was opened anew.
+        file.written = op.offset
+        file.is_block_old = True
+    if not op.extend_by or behind >= op.extend_to or op.offset != file.written:
         return
-    # As many records again have to fit in, since the next round is not to lengthen the file.
-    if not is_frequent(file) or has_room(file, op.length):
+    if not is_frequent(file, op.length) or has_room(file, op.length + file.usual_length):
         return
-    # The count begins anew: only a file that is still written often gets more.
-    file.rounds = 0
-    wanted = min(max(op.extend_by, ROUNDS * op.length), <uint64_t> MOST)
+    # Only a file that is still written often gets more.
+    file.rounds = rounds_before // 2
     if op.length > FLIGHT_BYTES:
         wanted = max(<uint64_t> MOST, LARGE_ROUNDS * op.length)
+    else:
+        wanted = min(
+            op.length + max(op.extend_by, ROUNDS * file.usual_length), <uint64_t> MOST)
     end = min(file.written + wanted, op.extend_to)
     end -= end % BLOCK_BYTES
-    if end > max(file.written, file.ahead) and not holes_held() and has_space(
+    if end > max(behind, file.ahead) and not holes_held() and has_space(
             file.fd, end - file.written):
         extend(op, end)
+
+
+cdef void note_end(Op* op) noexcept nogil:
+    """Records were written: notes where they end."""
+    cdef File* file = op.file
+    cdef uint64_t end = op.offset + op.length + op.body_length
+    if end != file.written:
+        # Not by `write_direct`.
+        file.written = end
+        file.is_block_old = True
 
 
 cdef void extend(Op* op, uint64_t end) noexcept nogil:
@@ -182,11 +197,6 @@ cdef void extend(Op* op, uint64_t end) noexcept nogil:
             error = native_reserve(file.fd, start, end - start)
         else:
             error = native_write_all(file.direct_fd, zeros, end - start, start)
-        if error == 0 and is_new and file.written % BLOCK_BYTES:
-            # So that the page cache has nothing of it any more.
-            error = native_write_all(
-                file.direct_fd, file.block, BLOCK_BYTES, file.written - file.written % BLOCK_BYTES)
-            start = file.written
     if error == EINVAL or error == EOPNOTSUPP:
         forget_direct(file)
         if is_large:
@@ -224,23 +234,24 @@ cdef void open_direct(Op* op) noexcept nogil:
             file.direct_fd = native_open_direct(file.path)
         if file.direct_fd >= 0:
             direct_files += 1
+            file.is_block_old = True
         else:
             free(file.block)
             file.block = NULL
     pthread_mutex_unlock(&listing)
-    if file.direct_fd >= 0:
-        read_block(file)
 
 
-cdef void read_block(File* file) noexcept nogil:
-    """The last block of the records, which the page cache still has."""
+cdef bint read_block(File* file) noexcept nogil:
+    """Reads the last block of the records, which the page cache still has."""
     cdef size_t done = 0
     if native_read_all(file.fd, file.block, BLOCK_BYTES,
                        file.written - file.written % BLOCK_BYTES, &done):
         # The reading thread finds this out, too, and reports it.
         forget_direct(file)
-    else:
-        memset(file.block + done, 0, BLOCK_BYTES - done)
+        return False
+    memset(file.block + done, 0, BLOCK_BYTES - done)
+    file.is_block_old = False
+    return True
 
 
 cdef void forget_direct(File* file) noexcept nogil:
