@@ -4,10 +4,10 @@
 When clients flush every publish, turns are short and follow at once, and what the kernel does for
 each packet and for each time that the loop is woken is all there is. A sleep of some microseconds
 lets packets gather, as network cards moderate their interrupts. But it also makes everyone wait who
-waits for an answer. Which of the two it is shows in what comes: a sleep is tried for a window of
-turns, and kept if a turn finds so much more that more comes all the time; then a longer one is
-tried, and now and then a shorter one. A single turn decides nothing: clients stop now and then. A
-loop with time between its turns never sleeps.
+waits for an answer. Which of the two it is shows in what comes: a sleep is tried for some windows
+of turns, and kept if a turn finds so much more that more comes all the time, and if as much comes
+in a second as without it; then a longer one is tried, and now and then a shorter one. A single turn
+decides nothing: clients stop now and then. A loop with time between its turns never sleeps.
 """
 
 cimport cython
@@ -29,10 +29,29 @@ cdef enum:
     AWAITED_LEVELS = 1
     AWAITED_ENOUGH = 96
     AWAITED_MOST = 384
-    PATIENCE = 64                # windows behind a trial
+    # Windows of a trial, of which the last two count: what had gathered in a longer sleep lasts for
+    # a while, and a sender whose socket is full sends larger packets. The first sleep shows at once
+    # what it is worth, and more windows with it would cost clients that wait.
+    TRIAL = 4
+    FIRST_TRIAL = 2
+    COUNTED = 2
+    SETTLING = 8                 # windows before a still longer sleep is tried
+    PATIENCE = 32                # windows behind a trial, twice as many if it failed, and again
+    MOST_FAILED = 3
 
-# A longer sleep is kept if a turn gets this many times the frames of the shorter one.
+# A longer sleep is kept if a turn gets this many times the frames of the shorter one (a first sleep
+# is more for those who wait than half a millisecond instead of a quarter),
 cdef double WORTH = 1.4
+cdef double LONGER_WORTH = 1.25
+# and a second not less than this part of what it has without a sleep. A shorter one that lets more
+# come is kept, too.
+cdef double AS_MUCH = 0.85
+# What the last window counts in the average of those with one sleep.
+cdef double SHARE = 0.25
+# How much of what a second had once is forgotten with a window.
+cdef double FORGOTTEN = 0.02
+# With less than this part of what a second had once, a longer sleep is tried soon.
+cdef double LOST = 0.6
 
 
 @cython.final
@@ -45,20 +64,24 @@ cdef class Moderation:
         parsed `frames` frames in `chunks` chunks; `slept` is called after the sleep."""
         cdef uint64_t since = began - self.ended
         self.ended = now
+        if self.opened == 0:
+            self.opened = began
         if since >= SHORT_NS or now - began >= LONG_NS:
             # The loop had time, or has no time to sleep.
             self.calm += 1
             if self.calm >= TURNS:
                 self.level = 0
-                self.on_trial = False
+                self.on_trial = self.climbs = False
+                self.gathered = self.rate = 0
                 self.open_window()
             return 0
         self.turns += 1
         self.chunks += chunks
         self.frames += min(frames, (AWAITED_MOST if self.is_awaited else MOST) * chunks)
+        self.parsed += frames
         if self.turns >= TURNS:
             self.judge(
-                <double> self.frames / self.turns,
+                <double> self.frames / self.turns, <double> self.parsed / (now - self.opened),
                 self.frames >= (AWAITED_ENOUGH if self.is_awaited else ENOUGH) * self.chunks)
             self.open_window()
         return <uint64_t> FIRST_NS << (min(self.level, self.levels()) - 1) if self.level else 0
@@ -68,42 +91,98 @@ cdef class Moderation:
         self.ended = now
 
     cdef void open_window(self) noexcept:
-        self.turns = self.frames = self.chunks = self.calm = 0
+        self.turns = self.frames = self.chunks = self.parsed = self.calm = 0
+        self.opened = self.ended
 
-    cdef void judge(self, double gathered, bint is_enough) noexcept:
-        """Ends a window with an average of `gathered` frames a turn."""
+    cdef void judge(self, double gathered, double rate, bint is_enough) noexcept:
+        """Ends a window with an average of `gathered` frames a turn, and `rate` a nanosecond."""
         if self.level and gathered < LEAST:
-            self.rest(0)
+            self.give_up(0)
         elif self.level > 1 and gathered < LEAST_LONGER:
-            self.rest(1)
+            self.give_up(1)
         elif self.on_trial:
-            self.on_trial = False
-            if self.level > self.before:
-                if gathered < self.gathered * WORTH:
-                    self.rest(self.before)
-            else:
-                self.rest(self.before if gathered * WORTH < self.gathered else self.level)
-        elif self.wait > 0:
+            self.trial -= 1
+            if self.trial < COUNTED:
+                self.tried_gathered += gathered / COUNTED
+                self.tried_rate += rate / COUNTED
+            if self.trial == 0:
+                self.decide(self.tried_gathered, self.tried_rate)
+        else:
             self.wait -= 1
-        elif self.level and (self.is_longest or self.level >= self.levels() or is_enough):
-            self.attempt(self.level - 1, gathered)
-        elif self.level < self.levels() and not is_enough:
-            self.attempt(self.level + 1, gathered)
+            self.note(gathered, rate)
+            if self.rate < self.promised * LOST:
+                # What comes is of another kind now.
+                self.gathered = self.unslept = 0
+                self.climbs = True
+                self.wait = 0
+            elif self.wait <= 0:
+                self.choose(is_enough)
+
+    cdef void note(self, double gathered, double rate) noexcept:
+        """Counts a window that is no part of a trial."""
+        if self.gathered == 0:
+            self.gathered = gathered
+            self.rate = self.promised = rate
+            self.wait = max(self.wait, SETTLING)
+        self.gathered += (gathered - self.gathered) * SHARE
+        self.rate += (rate - self.rate) * SHARE
+        self.promised = max(self.rate, self.promised + (self.rate - self.promised) * FORGOTTEN)
+        if self.level == 0:
+            self.unslept = self.rate
+
+    cdef void choose(self, bint is_enough) noexcept:
+        """Which sleep is tried now, if one is."""
+        cdef bint can_be_longer = self.level < self.levels() and not is_enough
+        if can_be_longer and (self.climbs or not self.is_longest):
+            self.attempt(self.level + 1)
+        elif self.climbs:
+            self.rest(self.level)
+        elif self.level:
+            self.attempt(self.level - 1)
 
     cdef int levels(self) noexcept:
         """How long a sleep may be now; one round in between does not end the longer ones."""
         return AWAITED_LEVELS if self.is_awaited else LEVELS
 
-    cdef void attempt(self, int level, double gathered) noexcept:
-        """The next window is with another sleep."""
+    cdef void attempt(self, int level) noexcept:
+        """The next windows are with another sleep."""
         self.before = self.level
-        self.gathered = gathered
         self.on_trial = True
+        self.trial = TRIAL if level > 1 or self.level > 1 else FIRST_TRIAL
+        self.tried_gathered = self.tried_rate = 0
         self.level = level
+
+    cdef void decide(self, double gathered, double rate) noexcept:
+        """The last windows of a trial had so much."""
+        cdef bint is_longer = self.level > self.before
+        cdef double worth = LONGER_WORTH if self.level + self.before > 1 else WORTH
+        cdef bint pays
+        if is_longer:
+            # Not of what came with the last sleep: each would cost a little.
+            pays = gathered >= self.gathered * worth and rate >= self.unslept * AS_MUCH
+        else:
+            pays = gathered * worth >= self.gathered or rate * AS_MUCH >= self.rate
+        if self.level == 0:
+            self.unslept = rate
+        if not pays:
+            self.give_up(self.before)
+            return
+        self.failed = 0
+        self.gathered = gathered
+        self.rate = rate
+        self.rest(self.level)
+        if is_longer:
+            self.climbs = True
+            self.wait = SETTLING
+
+    cdef void give_up(self, int level) noexcept:
+        """A sleep is not worth while: back to `level`, and longer until the next trial."""
+        self.failed = min(self.failed + 1, MOST_FAILED)
+        self.rest(level)
 
     cdef void rest(self, int level) noexcept:
         """Nothing is tried for a while; then a shorter sleep is, or a longer one, in turn."""
-        self.on_trial = False
+        self.on_trial = self.climbs = False
         self.level = level
         self.is_longest = level > 0 and not self.is_longest
-        self.wait = PATIENCE
+        self.wait = PATIENCE << self.failed

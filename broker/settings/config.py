@@ -331,7 +331,7 @@ class Config:
     )
     local_receive_buffer: int = setting(
         "amqp",
-        128 * 1024,
+        96 * 1024,
         "size",
         "receive buffer of the kernel for connections from the same machine: a larger one is not"
         " faster there, but leaves the processor's cache; 0 for the system's own",

@@ -4,6 +4,7 @@ made to wait: the rule, with turns on a clock that the test sets.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 from broker.kernel.moderation import Moderation
@@ -22,9 +23,14 @@ class Turns:
     none."""
 
     def __init__(
-        self, arrivals: Arrivals, moderation: Moderation | None = None, turn_ns: int = TURN_NS
+        self,
+        arrivals: Arrivals,
+        moderation: Moderation | None = None,
+        turn_ns: int = TURN_NS,
+        frame_ns: int = FRAME_NS,
     ) -> None:
         self.turn_ns = turn_ns
+        self.frame_ns = frame_ns
         self.arrivals = arrivals
         self.moderation = moderation
         self.now = 1_000 * MS
@@ -47,7 +53,7 @@ class Turns:
         began = self.now
         self.frames += count
         self.turns += 1
-        self.now += self.turn_ns + count * FRAME_NS
+        self.now += self.turn_ns + count * self.frame_ns
         self.ended = self.now
         if self.moderation is not None and (
             length := self.moderation.pause(began, self.now, count, 1)
@@ -77,6 +83,43 @@ def in_windows(frames: int, thinks_ns: int = 20 * US) -> Arrivals:
         return frames if turns.now >= turns.ended + thinks_ns else 0
 
     return arrivals
+
+
+def one_after_the_other(clients: int, frames: int, thinks_ns: int = 100 * US) -> Arrivals:
+    """Clients that each send so many frames some time after the last ones were answered, and
+    seldom all of them at once."""
+    chance = random.Random(1)
+    due = [chance.randrange(2 * thinks_ns) for _ in range(clients)]
+    begun = 0
+
+    def arrivals(turns: Turns) -> int:
+        nonlocal begun
+        begun = begun or turns.now
+        ready = [number for number in range(clients) if turns.now >= begun + due[number]]
+        end = turns.now - begun + turns.turn_ns + len(ready) * frames * turns.frame_ns
+        for number in ready:
+            due[number] = end + chance.randrange(2 * thinks_ns)
+        return len(ready) * frames
+
+    return arrivals
+
+
+def test_clients_that_wait_for_a_while_keep_their_rate_though_more_would_gather() -> None:
+    alone = Turns(one_after_the_other(8, 20)).run(2_000)
+    turns = Turns(one_after_the_other(8, 20), Moderation())
+    assert turns.run(2_000) > 0.95 * alone
+    assert turns.slept > 0
+
+
+def test_a_longer_sleep_is_tried_soon_when_much_less_comes_than_before() -> None:
+    moderation = Moderation()
+    turns = Turns(at_a_rate(12_000_000), moderation, frame_ns=30)
+    turns.run(100)
+    assert moderation.level == 1
+    turns.arrivals = at_a_rate(1_800_000)
+    turns.begun = turns.now
+    turns.run(200)
+    assert moderation.level > 1
 
 
 def test_packets_of_a_client_that_sends_without_waiting_gather() -> None:
