@@ -19,8 +19,8 @@ cdef class Moderation:
     cdef bint is_longest         # the next sleep to try is a shorter one
     cdef int wait                # windows until another is tried
     cdef uint64_t ended          # when the last turn ended, its sleep included
-    # In this window, since `opened` (monotonic ns): turns in a hurry, their frames as they count, the
-    # sockets these came from, all frames, other turns.
+    # In this window, since `opened` (monotonic ns): turns in a hurry, their frames as they count,
+    # the sockets these came from, all frames, other turns.
     cdef uint64_t opened
     cdef uint64_t turns
     cdef uint64_t frames
