@@ -17,19 +17,29 @@ class DirectExchange(BoundExchange):
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
-        self._by_key: WideDict[str, dict[Identity, Binding]] = WideDict()
+        # A dict only where several bindings have one key: most have a key of their own.
+        self._by_key: WideDict[str, Binding | dict[Identity, Binding]] = WideDict()
 
     def add(self, binding: Binding) -> None:
-        bindings = self._by_key.get(binding.routing_key)
-        if bindings is None:
-            bindings = self._by_key[binding.routing_key] = {}
-        bindings[identity(binding)] = binding
+        there = self._by_key.get(binding.routing_key)
+        if there is None:
+            self._by_key[binding.routing_key] = binding
+        elif isinstance(there, Binding):
+            self._by_key[binding.routing_key] = {
+                identity(there): there,
+                identity(binding): binding,
+            }
+        else:
+            there[identity(binding)] = binding
 
     def remove(self, binding: Binding) -> None:
-        bindings = self._by_key[binding.routing_key]
-        del bindings[identity(binding)]
-        if not bindings:
+        there = self._by_key[binding.routing_key]
+        if isinstance(there, Binding):
             del self._by_key[binding.routing_key]
+            return
+        del there[identity(binding)]
+        if len(there) == 1:
+            (self._by_key[binding.routing_key],) = there.values()
 
     def match(
         self,
@@ -37,4 +47,5 @@ class DirectExchange(BoundExchange):
         headers: Mapping[str, Any],
         properties: Mapping[str, Any] = NO_PROPERTIES,
     ) -> Iterator[Binding]:
-        return iter(self._by_key.get(routing_key, NONE).values())
+        there = self._by_key.get(routing_key, NONE)
+        return iter((there,) if isinstance(there, Binding) else there.values())

@@ -49,10 +49,11 @@ class Bindings:
         self.count = 0
         """How many exchanges have, those that leave included."""
 
-    def add(self, binding: Binding) -> None:
-        """Adds it where it is not there. Raises KeyError if its exchange is not."""
+    def add(self, binding: Binding, row: Identity | None = None) -> None:
+        """Adds it where it is not there; `row` is its identity, where the caller has it. Raises
+        KeyError if its exchange is not there."""
         exchange = self._exchanges[binding.source]
-        end, row = (binding.destination_type, binding.destination), identity(binding)
+        end, row = (binding.destination_type, binding.destination), row or identity(binding)
         current = exchange.bindings.get(row)
         if current is not None and self.is_leaving(current):
             exchange.unbind(current)
@@ -67,10 +68,10 @@ class Bindings:
             if exchange.picks_one:
                 self._picked.setdefault(end, {})[binding.source, row] = binding
 
-    def has(self, binding: Binding) -> bool:
-        """Whether there is such a one."""
+    def has(self, binding: Binding, row: Identity | None = None) -> bool:
+        """Whether there is such a one. `row` is its identity, where the caller has it."""
         exchange = self._exchanges.get(binding.source)
-        current = exchange.bindings.get(identity(binding)) if exchange is not None else None
+        current = exchange.bindings.get(row or identity(binding)) if exchange is not None else None
         return current is not None and not self.is_leaving(current)
 
     def is_leaving(self, binding: Binding) -> bool:

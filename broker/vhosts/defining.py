@@ -22,7 +22,7 @@ from broker.kernel.recording import Recorder
 from broker.kernel.wide_dict import WideDict
 from broker.queues import types as queue_types
 from broker.queues.types import MessageQueue
-from broker.routing.exchange import Binding, BoundExchange
+from broker.routing.exchange import Binding, BoundExchange, identity
 from broker.routing.types import TYPES
 from broker.schema import arguments as argument_table
 from broker.schema.errors import AccessRefused, NotFound, PreconditionFailed, describe
@@ -616,24 +616,24 @@ class DefiningVHost:
         binding = Binding(
             source, destination, destination_type, routing_key, arguments or NO_ARGUMENTS
         )
-        self._check_ends(binding)
-        exchange = self.exchanges[source]
+        exchange, end = self._ends_of(binding)
         exchange.check(binding)
-        if self._bindings.has(binding):
+        row = identity(binding)
+        if self._bindings.has(binding, row):
             return False
         there, most = self._bindings.count, self._bounds.bindings
         if arguments or there >= most:
             resource = f"a binding of '{source[:100]}'"
             check_room(resource, self.name, there, most, "bindings")
             self.argument_memory.check(resource, binding_memory(binding, exchange))
-        durable = self._bindings.is_durable(binding)
+        durable = exchange.durable and end.durable
         if durable or arguments or len(routing_key) > KEPT_IN_ANY_CASE:
             method, change = binding_change(binding, "bind")
             self._change(method, change, durable=durable)
         else:
             # As `_change` does, of what the journal does not get and could give back.
             self._topology.changed()
-            self._bindings.add(binding)
+            self._bindings.add(binding, row)
         self._emit(
             "binding.created", {"vhost": self.name, "source": source, "destination": destination}
         )
@@ -658,17 +658,20 @@ class DefiningVHost:
         self._change(method, change, durable=self._bindings.is_durable(binding))
         return True
 
-    def _check_ends(self, binding: Binding) -> None:
+    def _ends_of(self, binding: Binding) -> tuple[BoundExchange, MessageQueue | BoundExchange]:
+        """The exchange and what it is bound to."""
         if not binding.source or (
             binding.destination_type == "exchange" and not binding.destination
         ):
             raise AccessRefused("operation not permitted on the default exchange")
+        end: MessageQueue | BoundExchange | None
         if binding.destination_type == "queue":
-            if self._living_queue(binding.destination) is None:
+            end = self._living_queue(binding.destination)
+            if end is None:
                 raise NotFound(f"no {describe('queue', binding.destination, self.name)}")
         else:
-            self.exchange(binding.destination)
-        self.exchange(binding.source)
+            end = self.exchange(binding.destination)
+        return self.exchange(binding.source), end
 
     def has_binding(self, binding: Binding) -> bool:
         """Whether there is such a binding."""
