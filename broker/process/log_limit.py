@@ -65,15 +65,19 @@ class LimitedHandler(logging.Handler):
         self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._per_second and record.levelno > logging.DEBUG and not self._may(record):
+        if self._per_second and record.levelno > logging.DEBUG and not self._may(source_of(record)):
             return
         for handler in self._handlers:
             handler.emit(record)  # the lock of this one is held, and none has filters
 
-    def take(self, record: logging.LogRecord) -> None:
-        """As `handle`, for a record that no filter has to pass."""
+    def take(self, source: Source, make: Callable[[], logging.LogRecord]) -> None:
+        """As `handle`, for a record of which the source is known and which no filter has to pass:
+        it is only made if there is room for it."""
         with self.lock:  # type: ignore[union-attr]  # it has one
-            self.emit(record)
+            if not self._per_second or self._may(source):
+                record = make()
+                for handler in self._handlers:
+                    handler.emit(record)
 
     def tell(self) -> None:
         """Writes what was left out since the last time."""
@@ -94,8 +98,8 @@ class LimitedHandler(logging.Handler):
             self.tell()
         super().close()
 
-    def _may(self, record: logging.LogRecord) -> bool:
-        now, source = self._monotonic(), source_of(record)
+    def _may(self, source: Source) -> bool:
+        now = self._monotonic()
         bucket = self._buckets.pop(source, None)
         if bucket is None:
             bucket = _Bucket(now, self._per_second * BURST_S)

@@ -36,15 +36,17 @@ _limited: LimitedHandler | None = None
 """What writes, once it is configured."""
 
 
-def inform(log: logging.Logger, text: str, *args: object) -> None:
+def inform(log: logging.Logger, about: str, text: str, *args: object) -> None:
     """As `log.info`, for lines that each client causes: without the ways of a record to handlers
-    that are not there."""
+    that are not there. `about` is the source that is limited: an address, or what else names it."""
     if not log.isEnabledFor(logging.INFO):
         return
     if _limited is None:
         log.info(text, *args)
     else:
-        _limited.take(Record(log.name, logging.INFO, "", 0, text, args, None))
+        _limited.take(
+            (log.name, about), lambda: Record(log.name, logging.INFO, "", 0, text, args, None)
+        )
 
 
 def configure(part: str, level: str, style: str, per_second: int = 0) -> None:

@@ -82,6 +82,20 @@ def test_a_source_writes_so_many_lines_and_the_rest_is_told_once(
     assert len(kept.texts) == before + 5
 
 
+def test_a_line_for_which_there_is_no_room_is_not_made(handler: LimitedHandler, kept: Kept) -> None:
+    made = []
+
+    def make() -> logging.LogRecord:
+        made.append(line("connection %s", "192.0.2.1:7 -> 192.0.2.9:5672"))
+        return made[-1]
+
+    for _ in range(1_000):
+        handler.take(("leveret", "192.0.2.1"), make)
+    assert len(kept.texts) == len(made) == 5 * BURST_S
+    handler.tell()
+    assert "950 more lines about '192.0.2.1'" in kept.texts[-1]
+
+
 def test_many_sources_are_limited_together(handler: LimitedHandler, kept: Kept) -> None:
     for number in range(5_000):
         handler.handle(line("%s: refused", f"192.0.{number >> 8}.{number & 255}"))
