@@ -283,7 +283,7 @@ def stall(str kind, double seconds):
     for index, name in enumerate(KINDS):
         if name == kind:
             stall_seconds[index] = seconds
-    failpoints = 1
+    failpoints = any(fail_after[i] or stall_seconds[i] for i in range(KIND_COUNT))
     stalling = seconds > 0
     observe()
     pthread_mutex_unlock(&guard)

@@ -186,7 +186,9 @@ cdef void extend(Op* op, uint64_t end) noexcept nogil:
     """Gives a file space behind its records up to `end`, which is the end of a block: zeros, or for
     large rounds space that is only reserved. Without direct I/O those gain nothing by it."""
     cdef File* file = op.file
-    cdef uint64_t start = max(file.ahead, whole_blocks(file.written))
+    cdef uint64_t zeros_from = max(file.ahead, file.written)
+    # Of the block that the records end in, `write_direct` writes the rest.
+    cdef uint64_t start = whole_blocks(zeros_from)
     cdef bint is_new = file.direct_fd < 0
     cdef bint is_large = op.length > FLIGHT_BYTES
     cdef int error = EINVAL
@@ -201,9 +203,8 @@ cdef void extend(Op* op, uint64_t end) noexcept nogil:
         forget_direct(file)
         if is_large:
             return
-        start = file.written
-        error = native_write_all(file.fd, zeros, end - start, start)
-    tell_zeros(file, start, end, error)
+        error = native_write_all(file.fd, zeros, end - zeros_from, zeros_from)
+    tell_zeros(file, zeros_from, end, error)
     if error == 0:
         enlist(file)
         file.ahead = end
