@@ -137,6 +137,8 @@ class Driven:
     def tick(self) -> None:
         """The periodic work of a fifth of a second, to its end: writes, syncs, background work."""
         for _ in range(3):
+            # Else the tick only asks for the round behind the one in flight.
+            self.pump(lambda: not self.persister.waits_for_disk)
             before = self.persister.completed
             busy = self.persister.gathering
             self.persister.tick()
