@@ -160,8 +160,8 @@ cdef void make_room(Op* op) noexcept nogil:
         return
     # Only a file that is still written often gets more.
     file.rounds = rounds_before // 2
-    if op.length > FLIGHT_BYTES:
-        wanted = max(<uint64_t> MOST, LARGE_ROUNDS * op.length)
+    if file.usual_length > FLIGHT_BYTES:
+        wanted = max(<uint64_t> MOST, LARGE_ROUNDS * file.usual_length)
     else:
         wanted = min(
             op.length + max(op.extend_by, ROUNDS * file.usual_length), <uint64_t> MOST)
@@ -190,7 +190,7 @@ cdef void extend(Op* op, uint64_t end) noexcept nogil:
     # Of the block that the records end in, `write_direct` writes the rest.
     cdef uint64_t start = whole_blocks(zeros_from)
     cdef bint is_new = file.direct_fd < 0
-    cdef bint is_large = op.length > FLIGHT_BYTES
+    cdef bint is_large = file.usual_length > FLIGHT_BYTES
     cdef int error = EINVAL
     if is_new:
         open_direct(op)
