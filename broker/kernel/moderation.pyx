@@ -108,14 +108,14 @@ cdef class Moderation:
             if self.trial == 0:
                 self.decide(self.tried_gathered, self.tried_rate)
         else:
-            self.wait -= 1
+            self.wait = max(self.wait - 1, 0)
             self.note(gathered, rate)
             if self.rate < self.promised * LOST:
                 # What comes is of another kind now.
                 self.gathered = self.unslept = 0
                 self.climbs = True
                 self.wait = 0
-            elif self.wait <= 0:
+            elif self.wait == 0:
                 self.choose(is_enough)
 
     cdef void note(self, double gathered, double rate) noexcept:
@@ -131,7 +131,7 @@ cdef class Moderation:
             self.unslept = self.rate
 
     cdef void choose(self, bint is_enough) noexcept:
-        """Which sleep is tried now, if one is."""
+        """Which sleep is tried now, if one is: without one the next window chooses again."""
         cdef bint can_be_longer = self.level < self.levels() and not is_enough
         if can_be_longer and (self.climbs or not self.is_longest):
             self.attempt(self.level + 1)
