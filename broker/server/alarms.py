@@ -67,6 +67,7 @@ class Alarms:
         self.active: set[str] = set()
         self.configure(broker.config)
         self.reading = Reading()
+        self._is_full_told = False
         self._reserve = reserve_of(broker.config)
         self._thread: ThreadPoolExecutor | None = None
         self._task: asyncio.Task[None] | None = None
@@ -125,8 +126,16 @@ class Alarms:
     def judge(self, reading: Reading) -> None:
         """Sets and clears alarms by a reading."""
         self.reading = reading
-        share = 1 + (CLEAR_SHARE if DISK in self.active else 0)
+        was_low = DISK in self.active
+        share = 1 + (CLEAR_SHARE if was_low else 0)
         self._judge(DISK, reading.disk_free < self.disk_limit * share or reading.disk_full)
+        if DISK not in self.active:
+            self._is_full_told = False
+        elif reading.disk_full and not self._is_full_told:
+            self._is_full_told = True
+            if was_low:
+                # The alarm's own line said only that little is left.
+                log.warning("%s alarm: %s", DISK, self.describe(DISK))
         share = 1 - (CLEAR_SHARE if MEMORY in self.active else 0)
         self._judge(MEMORY, reading.mem_used > self.memory_watermark * share)
 

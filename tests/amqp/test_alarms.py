@@ -176,6 +176,30 @@ def test_it_takes_a_message_that_was_begun_before_the_alarm(
         client.expect("basic.ack", 1, delivery_tag=1)
 
 
+def test_the_log_says_when_a_low_disk_becomes_full(
+    low: Appliance, small_disk: SmallDisk, address: tuple[str, int]
+) -> None:
+    full = "disk alarm: the disk is full: what is not written waits in memory and is not confirmed"
+    with Client.open(address) as client:
+        client.call(1, "queue.declare", queue="q", durable=True)
+        client.call(1, "confirm.select")
+        message = publish(1, "", "q", bytes(100_000), delivery_mode=2)
+        begun = len(method(1, "basic.publish", exchange="", routing_key="q"))
+        client.send(message[:begun])
+        set_alarm(low, small_disk)
+        small_disk.fill()
+        assert full not in low.log()
+        client.send(message[begun:])
+        deadline = time.monotonic() + 60
+        while full not in low.log():
+            assert time.monotonic() < deadline, low.log()
+            small_disk.fill()  # also what the broker's reserve gives back
+            time.sleep(0.02)
+        clear_alarm(low, small_disk)
+        client.expect("basic.ack", 1, delivery_tag=1)
+    assert low.log().count(full) == 1
+
+
 def test_it_does_not_time_out_a_blocked_connection_and_keeps_sending_heartbeats(
     low: Appliance, small_disk: SmallDisk, address: tuple[str, int]
 ) -> None:
