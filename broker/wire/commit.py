@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from broker.schema.errors import AMQPError, PreconditionFailed
 from broker.wire.long_work import LongWork
 from broker.wire.methods import method_frame
+from broker.wire.settling import REQUEUE, HeldBack
 from broker.wire.transaction import Taken
 
 if TYPE_CHECKING:
@@ -77,10 +78,26 @@ class Commit:
             yield
         if refused:
             raise PreconditionFailed(f"partial tx completion: {refused}, and nothing was settled")
-        settles = taken.settles
+        held = HeldBack()
+        try:
+            yield from self._settle(held)
+        finally:
+            held.let_go()
+
+    def _settle(self, held: HeldBack) -> Iterator[None]:
+        """Queues that get messages back are `held` back until the caller lets them go."""
+        channel, settles = self._channel, self._taken.settles
         settles.reverse()
+        is_held = False
         while settles:
             tag, multiple, how = settles.pop()
+            if how == REQUEUE and not is_held:
+                is_held = True
+                for consumer in channel.deliveries.holders():
+                    # What the queue has to deliver already comes before what comes back.
+                    consumer.queue.deliver_pending()
+                    held.add([consumer.queue])
+                    yield
             while channel.settle_committed(tag, multiple, how):
                 yield
             yield

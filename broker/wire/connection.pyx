@@ -458,6 +458,8 @@ cdef class Connection(FrameParser):
                 if channel.transaction is not None:
                     self.vhost.slices.begin(channel.transaction.take().emptied())
                 channel.end()
+                # Before its consumers leave: the next active one waits for what comes back.
+                held.add(consumer.queue for consumer in channel.deliveries.holders())
                 for consumer in Through(channel.deliveries.consumers.values()):
                     self.leave_consumer(channel, consumer)
                     consumer.queue.remove_consumer(consumer)
