@@ -55,5 +55,10 @@ def run(port: int, options: list[str], cpu_of: list[int] | None = None) -> dict[
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise GeneratorFailed(f"{' '.join(command)}\n{done.stdout}{done.stderr}".strip())
-    result: dict[str, Any] = json.loads(done.stdout)
+    return read(done.stdout)
+
+
+def read(line: str) -> dict[str, Any]:
+    """The line that a run prints."""
+    result: dict[str, Any] = json.loads(line)
     return result

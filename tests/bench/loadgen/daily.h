@@ -98,7 +98,8 @@ static void operate(struct connection *c, uint64_t number)
     }
 }
 
-/* Repeats the operation for the warm-up and the duration, and prints one line of JSON. */
+/* Repeats the operation for the warm-up and the duration, at --rate a second or as fast as it can,
+   and prints one line of JSON. */
 static int run_operation(void)
 {
     struct connection *c = open_connection(0);
@@ -107,6 +108,13 @@ static int run_operation(void)
     double cpu = 0, own_cpu = 0;
     for (;;) {
         uint64_t before = now_ns();
+        uint64_t due = opt.rate > 0 ? start + (uint64_t)((double)number / opt.rate * 1e9) : 0;
+        if (before < due) {
+            struct timespec wait = {(time_t)((due - before) / 1000000000),
+                                    (long)((due - before) % 1000000000)};
+            nanosleep(&wait, NULL);
+            before = now_ns();
+        }
         if (!mark && before - start >= (uint64_t)(opt.warmup * 1e9)) {
             mark = before;
             cpu = cpu_seconds();
