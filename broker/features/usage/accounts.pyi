@@ -1,11 +1,16 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.kernel.reached import Reached
 
+_Key = tuple[str, str, str, str]
+
 QUEUE: tuple[str, ...]
 CONNECTION: tuple[str, ...]
 EXCHANGE: tuple[str, ...]
+
+def key_of(connection: Any) -> _Key: ...
+def identity(key: _Key) -> dict[str, str]: ...
 
 class Sum:
     def add(self, counts: Mapping[str, int]) -> None: ...
@@ -31,11 +36,23 @@ class Accounts:
     def exchange(
         self, vhost: str, exchange: Any, since: int, now: int, ends: bool
     ) -> dict[str, Any] | None: ...
+    def connections(
+        self,
+        connections: list[Any],
+        start: int,
+        ended: Reached,
+        sums: dict[_Key, Sum],
+        sum_of: Callable[[dict[_Key, Sum], _Key], Sum],
+        now: int,
+        stands: bool,
+        always: bool,
+        lines: list[dict[str, Any]],
+    ) -> int: ...
     def connection(
         self,
         connection: Any,
-        total: Sum,
-        identity: dict[str, str],
+        sums: dict[_Key, Sum],
+        sum_of: Callable[[dict[_Key, Sum], _Key], Sum],
         now: int,
         stands: bool,
         always: bool,

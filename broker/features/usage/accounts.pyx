@@ -14,8 +14,9 @@ from broker.kernel.wide_dict cimport WideDict
 from broker.queues.counters cimport QUEUE_USES
 from broker.queues.declared cimport DeclaredQueue
 from broker.queues.latencies cimport LATENCY_BUCKETS, Latencies
+from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport SIGNS, WIDTH_MAX
-from broker.wire.frame_parser cimport FrameParser
+from broker.wire.frame_parser cimport FrameParser, RUNNING
 from broker.wire.uses cimport CHANNEL_USES, CONNECTION_USES
 
 from broker.features.usage import records
@@ -25,6 +26,8 @@ from broker.wire import uses
 cdef enum:
     LOOKS = 400                  # at queues in one step; one without a change takes 0.2 us
     LINES = 40                   # of one step, 4 us each
+    CONNECTION_LOOKS = 200       # the same for connections, 0.4 us each
+    CHANNELS_PER_LOOK = 10       # more of them count as further looks
     EXCHANGE_USES = 10
     LEVELS = 3
     # The last two of a queue's row rise while it only holds what it has.
@@ -66,6 +69,7 @@ cdef class Account:
     cdef uint64_t levels[LEVELS]
     cdef int64_t since           # when the last line ended, ms
     cdef int64_t summed_at
+    cdef tuple key               # of its sum, from when the connection is open; else None
 
     def __cinit__(self, int width, bint is_summed=False):
         self.row = <uint64_t*> calloc(width, sizeof(uint64_t))
@@ -150,6 +154,19 @@ cdef void read_exchange(Exchange exchange, uint64_t* row) noexcept:
 cdef void read_connection(FrameParser connection, uint64_t* row) noexcept:
     memset(row, 0, CONNECTION_USES * sizeof(uint64_t))
     connection.use(row)
+
+
+def key_of(connection) -> tuple:
+    """Whose sum a connection belongs to: vhost, user, client library, and the version of that."""
+    user, vhost = connection.user, connection.vhost
+    return (
+        getattr(vhost, "name", vhost) or "", getattr(user, "name", user) or "",
+        connection.client, connection.client_version)
+
+
+def identity(tuple key) -> dict:
+    """The columns that tell whose a line is."""
+    return {"vhost": key[0], "user": key[1], "client": key[2], "client_version": key[3]}
 
 
 cdef class Accounts:
@@ -273,13 +290,32 @@ cdef class Accounts:
 
     # -- connections -------------------------------------------------------------------------------
 
-    def connection(self, connection, Sum total, dict identity, int64_t now, bint stands,
-                   bint always, bint ends):
-        """Adds what a connection did since the last round to the sum of its user. Its own line, or
-        None if no message moved; `stands`: one is written too if octets did, `always`: in any case.
-        """
+    def connections(self, list connections, Py_ssize_t start, ended, dict sums, sum_of, int64_t now,
+                    bint stands, bint always, list lines) -> int:
+        """The lines of connections, as `queues`; the rest as `connection`."""
+        cdef Py_ssize_t place = start
+        cdef Py_ssize_t looks = 0
+        while place < len(connections) and looks < CONNECTION_LOOKS and len(lines) < LINES:
+            look_ahead(connections, place)
+            connection = connections[place]
+            place += 1
+            if ended and connection in ended:
+                continue
+            looks += 1 + <Py_ssize_t> connection.channel_count // CHANNELS_PER_LOOK
+            line = self.connection(connection, sums, sum_of, now, stands, always, False)
+            if line is not None:
+                lines.append(line)
+        return place
+
+    cpdef connection(self, FrameParser connection, dict sums, sum_of, int64_t now, bint stands,
+                     bint always, bint ends):
+        """Adds what a connection did since the last round to the sum of its user, which is in
+        `sums` by its key or comes from `sum_of(sums, key)`. Its own line, or None if no message
+        moved; `stands`: one is written too if octets did, `always`: in any case."""
         cdef uint64_t row[CONNECTION_USES]
         cdef Account account
+        cdef Sum total
+        cdef tuple key
         cdef dict line
         cdef int place
         account = self.all.pop(connection, None) if ends else self.all.get(connection)
@@ -289,6 +325,14 @@ cdef class Accounts:
             account.since = account.summed_at = connection.connected_at_ms
             if not ends:
                 self.all[connection] = account
+        key = account.key
+        if key is None:
+            key = key_of(connection)
+            if connection.phase == RUNNING:
+                account.key = key
+        total = sums.get(key)
+        if total is None:
+            total = <Sum?> sum_of(sums, key)
         for place in range(CONNECTION_USES):
             total.row[place] += row[place] - account.summed[place]
         memcpy(account.summed, row, sizeof(row))
@@ -303,7 +347,7 @@ cdef class Accounts:
         line["kind"] = "connection"
         line["since"] = account.since
         line["until"] = now
-        line.update(identity)
+        line.update(identity(key))
         line["name"] = connection.name
         line["id"] = f"{self.head['run']}-{connection.id}"
         fill(line, CONNECTION, row, account.row, CONNECTION_USES)

@@ -25,7 +25,7 @@ from broker.kernel import clock
 from broker.kernel.reached import Reached
 from broker.kernel.through import Through
 
-from .accounts import Accounts, Sum
+from .accounts import Accounts, Sum, identity
 from .feed_file import HOUR_MS, Disk, FeedFile
 from .records import SCHEMA_VERSION
 
@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 LOOKS_PER_STEP = 100
 LINES_PER_STEP = 40
 QUEUES_PER_STEP = 100
+CONNECTIONS_PER_STEP = 200
 FREED_PER_STEP = 20
-CHANNELS_PER_LOOK = 20
 
 STANDING_MS = 60_000
 """A queue that holds something and stands still is written this often."""
@@ -203,7 +203,10 @@ class Feed(Feature):
 
     def connection_closed(self, connection: Connection, now_ms: int) -> None:
         """Write what a connection did since its last line; its user's sum keeps it, too."""
-        self._end(connection, self._connection(connection, self._sums, now_ms, ends=True))
+        line = self._accounts.connection(
+            connection, self._sums, self._sum, now_ms, False, False, True
+        )
+        self._end(connection, line)
 
     def used(self, vhost: VHost, user: str, client: str, counts: Mapping[str, int]) -> None:
         """What a user did over no connection is in the line of the user and the client."""
@@ -330,32 +333,30 @@ class Feed(Feature):
                     name, exchange, since_ms, now_ms, False
                 ),
             )
-        yield from self._in_steps(
-            Through(self._source.connections.values()),
-            lambda connection: self._connection(
-                connection, sums, now_ms, stands=stands, always=is_last
-            ),
-            lambda connection: 1 + connection.channel_count // CHANNELS_PER_LOOK,
-        )
+        all_connections = Through(self._source.connections.values())
+        while connections := all_connections.piece(CONNECTIONS_PER_STEP):
+            at = 0
+            while at < len(connections):
+                lines = []
+                at = self._accounts.connections(
+                    connections, at, self._ended, sums, self._sum, now_ms, stands, is_last, lines
+                )
+                yield lines
         for some in _slices(list(sums.items())):
             yield [
-                self._event("user", since_ms, now_ms) | _identity(key) | total.columns()
+                self._event("user", since_ms, now_ms) | identity(key) | total.columns()
                 for key, total in some
             ]
 
     def _in_steps(
-        self,
-        things: Iterable[Any],
-        line_of: Callable[[Any], dict[str, Any] | None],
-        looks_of: Callable[[Any], int] = lambda thing: 1,
+        self, things: Iterable[Any], line_of: Callable[[Any], dict[str, Any] | None]
     ) -> Iterator[list[dict[str, Any]]]:
-        """`looks_of` tells what a thing costs, in looks at one object."""
         lines: list[dict[str, Any]] = []
         looks = 0
         for thing in things:
             if thing in self._ended:
                 continue
-            looks += looks_of(thing)
+            looks += 1
             line = line_of(thing)
             if line is not None:
                 lines.append(line)
@@ -365,21 +366,6 @@ class Feed(Feature):
                 looks = 0
         if lines:
             yield lines
-
-    def _connection(
-        self,
-        connection: Connection,
-        sums: dict[Key, Sum],
-        now_ms: int,
-        *,
-        stands: bool = False,
-        always: bool = False,
-        ends: bool = False,
-    ) -> dict[str, Any] | None:
-        """Adds a connection to the sum of its user; its own line, if it has one."""
-        key = _key_of(connection)
-        total, identity = self._sum(sums, key), _identity(key)
-        return self._accounts.connection(connection, total, identity, now_ms, stands, always, ends)
 
     @staticmethod
     def _sum(sums: dict[Key, Sum], key: Key) -> Sum:
@@ -406,20 +392,6 @@ class Feed(Feature):
 def _slices(items: list[Any]) -> Iterator[list[Any]]:
     for start in range(0, len(items), LINES_PER_STEP):
         yield items[start : start + LINES_PER_STEP]
-
-
-def _key_of(connection: Connection) -> Key:
-    user, vhost = connection.user, connection.vhost
-    return (
-        getattr(vhost, "name", vhost) or "",
-        getattr(user, "name", user) or "",
-        connection.client,
-        connection.client_version,
-    )
-
-
-def _identity(key: Key) -> dict[str, str]:
-    return {"vhost": key[0], "user": key[1], "client": key[2], "client_version": key[3]}
 
 
 def _encodable(record: dict[str, Any]) -> dict[str, Any]:
