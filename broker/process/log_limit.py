@@ -67,17 +67,14 @@ class LimitedHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if self._per_second and record.levelno > logging.DEBUG and not self._may(source_of(record)):
             return
-        for handler in self._handlers:
-            handler.emit(record)  # the lock of this one is held, and none has filters
+        self._give(record)
 
     def take(self, source: Source, make: Callable[[], logging.LogRecord]) -> None:
         """As `handle`, for a record of which the source is known and which no filter has to pass:
         it is only made if there is room for it."""
         with self.lock:  # type: ignore[union-attr]  # it has one
             if not self._per_second or self._may(source):
-                record = make()
-                for handler in self._handlers:
-                    handler.emit(record)
+                self._give(make())
 
     def tell(self) -> None:
         """Writes what was left out since the last time."""
@@ -97,6 +94,10 @@ class LimitedHandler(logging.Handler):
             self._timer.cancel()
             self.tell()
         super().close()
+
+    def _give(self, record: logging.LogRecord) -> None:
+        for handler in self._handlers:
+            handler.emit(record)  # the lock of this one is held, and none has filters
 
     def _may(self, source: Source) -> bool:
         now = self._monotonic()

@@ -330,7 +330,7 @@ class Broker(SignIn):
             self.emit("connection.created", _facts(connection))
         inform(
             log,
-            _source(connection),
+            connection.peer_host,
             "connection %s: user '%s' opened vhost '%s'",
             connection.name,
             connection.user,
@@ -347,7 +347,7 @@ class Broker(SignIn):
                 self.emit("connection.closed", _facts(connection))
             inform(
                 log,
-                _source(connection),
+                connection.peer_host,
                 "connection %s closed%s",
                 connection.name,
                 f": {connection.close_reason}" if connection.close_reason else "",
@@ -471,12 +471,6 @@ class Broker(SignIn):
         self.logins.close()
         self.service.listeners.unsay_where()
         log.info("stopped")
-
-
-def _source(connection: Connection) -> str:
-    """The peer's address as lines name it, by which they are limited."""
-    address = str(connection.peer[0])
-    return f"[{address}]" if ":" in address else address
 
 
 def _facts(connection: Connection) -> dict[str, Any]:

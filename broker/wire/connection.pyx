@@ -123,7 +123,7 @@ cdef class Connection(FrameParser):
         self.local = local
         self.long_work = None
         self.peer = peer
-        self.name = f"{_address(peer)} -> {_address(local)}"
+        self.name = f"{_endpoint(peer)} -> {_endpoint(local)}"
         self.protocol = "AMQP 0-9-1"
         self.proxied = proxied
         self.tls = tls
@@ -157,6 +157,11 @@ cdef class Connection(FrameParser):
     @property
     def host(self):
         return self._host
+
+    @property
+    def peer_host(self):
+        """The peer's address as lines of the log name it, by which they are limited."""
+        return _host(self.peer[0])
 
     @property
     def rights(self):
@@ -773,6 +778,10 @@ cdef str _shown(told):
     return sys.intern(told[:CLIENT_NAME_MAX]) if isinstance(told, str) else ""
 
 
-cdef str _address(tuple where):
+cdef str _host(str address):
+    return f"[{address}]" if ":" in address else address
+
+
+cdef str _endpoint(tuple where):
     address, port = where
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return f"{_host(address)}:{port}"

@@ -16,6 +16,16 @@ class Sum:
     def add(self, counts: Mapping[str, int]) -> None: ...
     def columns(self) -> dict[str, Any]: ...
 
+class Round:
+    def __init__(
+        self,
+        sums: dict[_Key, Sum],
+        sum_of: Callable[[dict[_Key, Sum], _Key], Sum],
+        now: int,
+        stands: bool = False,
+        always: bool = False,
+    ) -> None: ...
+
 class Accounts:
     head: dict[str, Any]
     def __len__(self) -> int: ...
@@ -41,20 +51,7 @@ class Accounts:
         connections: list[Any],
         start: int,
         ended: Reached,
-        sums: dict[_Key, Sum],
-        sum_of: Callable[[dict[_Key, Sum], _Key], Sum],
-        now: int,
-        stands: bool,
-        always: bool,
+        round: Round,
         lines: list[dict[str, Any]],
     ) -> int: ...
-    def connection(
-        self,
-        connection: Any,
-        sums: dict[_Key, Sum],
-        sum_of: Callable[[dict[_Key, Sum], _Key], Sum],
-        now: int,
-        stands: bool,
-        always: bool,
-        ends: bool,
-    ) -> dict[str, Any] | None: ...
+    def connection(self, connection: Any, round: Round, ends: bool) -> dict[str, Any] | None: ...

@@ -106,6 +106,25 @@ cdef class Sum:
         return found
 
 
+cdef class Round:
+    """What the connections of a round, which ends at `now`, are added up to: the sums of their
+    users by key, in `sums` or from `sum_of(sums, key)`. `stands`: a connection has a line of its
+    own also if octets moved only, `always`: in any case."""
+
+    cdef dict sums
+    cdef object sum_of
+    cdef int64_t now
+    cdef bint stands
+    cdef bint always
+
+    def __init__(self, dict sums, sum_of, int64_t now, bint stands=False, bint always=False):
+        self.sums = sums
+        self.sum_of = sum_of
+        self.now = now
+        self.stands = stands
+        self.always = always
+
+
 cdef int fill(dict line, tuple names, const uint64_t* row, const uint64_t* before,
               int width) except -1:
     """Adds to a line what each counter rose by."""
@@ -290,8 +309,8 @@ cdef class Accounts:
 
     # -- connections -------------------------------------------------------------------------------
 
-    def connections(self, list connections, Py_ssize_t start, ended, dict sums, sum_of, int64_t now,
-                    bint stands, bint always, list lines) -> int:
+    def connections(self, list connections, Py_ssize_t start, ended, Round round,
+                    list lines) -> int:
         """The lines of connections, as `queues`; the rest as `connection`."""
         cdef Py_ssize_t place = start
         cdef Py_ssize_t looks = 0
@@ -302,20 +321,19 @@ cdef class Accounts:
             if ended and connection in ended:
                 continue
             looks += 1 + <Py_ssize_t> connection.channel_count // CHANNELS_PER_LOOK
-            line = self.connection(connection, sums, sum_of, now, stands, always, False)
+            line = self.connection(connection, round, False)
             if line is not None:
                 lines.append(line)
         return place
 
-    cpdef connection(self, FrameParser connection, dict sums, sum_of, int64_t now, bint stands,
-                     bint always, bint ends):
-        """Adds what a connection did since the last round to the sum of its user, which is in
-        `sums` by its key or comes from `sum_of(sums, key)`. Its own line, or None if no message
-        moved; `stands`: one is written too if octets did, `always`: in any case."""
+    cpdef connection(self, FrameParser connection, Round round, bint ends):
+        """Adds what a connection did since the last round to the sum of its user. Its own line, or
+        None if no message moved and the round asks for none; `ends`: it is closed."""
         cdef uint64_t row[CONNECTION_USES]
         cdef Account account
         cdef Sum total
         cdef tuple key
+        cdef int64_t now = round.now
         cdef dict line
         cdef int place
         account = self.all.pop(connection, None) if ends else self.all.get(connection)
@@ -330,18 +348,18 @@ cdef class Accounts:
             key = key_of(connection)
             if connection.phase == RUNNING:
                 account.key = key
-        total = sums.get(key)
+        total = round.sums.get(key)
         if total is None:
-            total = <Sum?> sum_of(sums, key)
+            total = <Sum?> round.sum_of(round.sums, key)
         for place in range(CONNECTION_USES):
             total.row[place] += row[place] - account.summed[place]
         memcpy(account.summed, row, sizeof(row))
         total.connection_ms += max(0, now - account.summed_at)
         total.connections += not ends
         account.summed_at = now
-        if not (ends or always
+        if not (ends or round.always
                 or memcmp(row, account.row, CHANNEL_USES * sizeof(uint64_t))
-                or stands and memcmp(row, account.row, sizeof(row))):
+                or round.stands and memcmp(row, account.row, sizeof(row))):
             return None
         line = self.head.copy()
         line["kind"] = "connection"

@@ -25,7 +25,7 @@ from broker.kernel import clock
 from broker.kernel.reached import Reached
 from broker.kernel.through import Through
 
-from .accounts import Accounts, Sum, identity
+from .accounts import Accounts, Round, Sum, identity
 from .feed_file import HOUR_MS, Disk, FeedFile
 from .records import SCHEMA_VERSION
 
@@ -203,10 +203,8 @@ class Feed(Feature):
 
     def connection_closed(self, connection: Connection, now_ms: int) -> None:
         """Write what a connection did since its last line; its user's sum keeps it, too."""
-        line = self._accounts.connection(
-            connection, self._sums, self._sum, now_ms, False, False, True
-        )
-        self._end(connection, line)
+        sums = Round(self._sums, self._sum, now_ms)
+        self._end(connection, self._accounts.connection(connection, sums, True))
 
     def used(self, vhost: VHost, user: str, client: str, counts: Mapping[str, int]) -> None:
         """What a user did over no connection is in the line of the user and the client."""
@@ -333,14 +331,13 @@ class Feed(Feature):
                     name, exchange, since_ms, now_ms, False
                 ),
             )
+        these = Round(sums, self._sum, now_ms, stands=stands, always=is_last)
         all_connections = Through(self._source.connections.values())
         while connections := all_connections.piece(CONNECTIONS_PER_STEP):
             at = 0
             while at < len(connections):
                 lines = []
-                at = self._accounts.connections(
-                    connections, at, self._ended, sums, self._sum, now_ms, stands, is_last, lines
-                )
+                at = self._accounts.connections(connections, at, self._ended, these, lines)
                 yield lines
         for some in _slices(list(sums.items())):
             yield [

@@ -196,7 +196,8 @@ cdef void extend(Op* op, uint64_t end) noexcept nogil:
         open_direct(op)
     if file.direct_fd >= 0:
         if is_large:
-            error = native_reserve(file.fd, start, end - start)
+            # In the last block of a segment there is nothing to reserve.
+            error = native_reserve(file.fd, start, end - start) if end > start else 0
         else:
             error = native_write_all(file.direct_fd, zeros, end - start, start)
     if error == EINVAL or error == EOPNOTSUPP:
