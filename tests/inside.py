@@ -303,7 +303,7 @@ async def running(directory: Path, **others: Any) -> AsyncIterator[Broker]:
     (directory / "users.json").write_text(USERS)
     broker = Broker(settings(directory, **others))
     broker._periodic._garbage = NoGarbage()  # type: ignore[assignment]
-    broker.stall.start = lambda: None  # type: ignore[method-assign]
+    broker.stall.look = lambda: None  # type: ignore[method-assign]
     broker.recover()
     await broker.start()
     await broker.sampling.close()

@@ -34,7 +34,7 @@ objects, so that the next one is short. Fewer can take long, too, as a list of a
 it has to be longer, and not because of what it gave back. What is frozen and then refers to itself
 stays, and on a busy machine every collection takes 2 ms."""
 YOUNG_EVERY_NS = 4_000_000
-"""A loop that works calls `walk_over_young` as often. Python starts a walk when there are `YOUNG`
+"""After so much work a loop calls `walk_over_young`. Python starts a walk when there are `YOUNG`
 objects more, not when as many have come: where each new one takes the place of an old one, as with
 messages of headers, 300,000 came between two walks, and the next took 24 ms."""
 YOUNG_WALKS_S, MIDDLE_WALKS_S = 0.0005, 0.0004
@@ -63,8 +63,8 @@ def release(transport: object) -> None:
 
 
 class Garbage:
-    """`start` once everything is there, `walk_over_young` every `YOUNG_EVERY_NS` of a loop that
-    works, `tick` once a second, `stop` at the end.
+    """`start` once everything is there, `walk_over_young` every `YOUNG_EVERY_NS` of a loop's
+    work, `tick` once a second, `stop` at the end.
 
     `give_back` is called when the process is idle after work, and need not be done when it returns.
     `clock` gives CPU seconds of the thread; `blocks` how many blocks of memory objects have."""

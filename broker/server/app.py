@@ -263,7 +263,6 @@ class Broker(SignIn):
         self.marks.started()
         self.sampling.start()
         self._periodic.start()
-        self.stall.start()
         ClockWatch().watch(self)
         loop.add_signal_handler(signal.SIGHUP, Reload(self).ask)
         await self.service.listeners.say_where()

@@ -1,8 +1,8 @@
 """The broker's periodic work.
 
-Five times a second the persister checks whether something has waited long enough to be written.
-Once a second some queues are checked for whether they may rest, and each feature does its periodic
-steps.
+Five times a second the persister checks whether something has waited long enough to be written, and
+`Stall` whether the disk answers. Once a second some queues are checked for whether they may rest,
+and each feature does its periodic steps.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class PeriodicWork:
         # First: what fails in one round must not be the end of all.
         self._broker.timers.later(TICK_S, self._tick)
         self._broker.persister.tick()
+        self._broker.stall.look()
 
     def _sweep(self) -> None:
         self._broker.timers.later(SWEEP_S, self._sweep)

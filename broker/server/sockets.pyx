@@ -64,9 +64,9 @@ cdef class Sockets:
 
     `buffer` is what all connections are received into. `under_pressure(connection, grown)` is
     called after a chunk while unwritten messages fill their memory; `grown` bytes came with it.
-    `walk_over_young()`, if set, is called before a look when `walk_every_ns` have passed since the
-    last time. `looking`, if set, is called with True
-    before each look and with False behind it, for tests that measure turns.
+    `walk_over_young()`, if set, is called before a look when the loop has worked for
+    `walk_every_ns` since the last time: while it waits no objects come. `looking`, if set, is
+    called with True before each look and with False behind it, for tests that measure turns.
     """
 
     cdef Turn turn
@@ -74,7 +74,8 @@ cdef class Sockets:
     cdef object under_pressure
     cdef public object walk_over_young
     cdef public uint64_t walk_every_ns
-    cdef uint64_t walked_ns
+    cdef uint64_t woke_ns            # when the last look was over
+    cdef uint64_t worked_ns          # between looks, since the last walk
     cdef public object looking
     cdef public bint due             # callbacks or timers were added: the loop has its turn
     cdef list watched
@@ -125,10 +126,12 @@ cdef class Sockets:
             until = now + <uint64_t> (min(max(timeout, 0.0), LONGEST_MS / 1000) * 1e9)
         while True:
             now = <uint64_t> clock.monotonic_ns()
-            if self.walk_over_young is not None and now - self.walked_ns >= self.walk_every_ns:
-                self.walked_ns = now
-                self.walk_over_young()
-                now = <uint64_t> clock.monotonic_ns()
+            if self.walk_over_young is not None:
+                self.worked_ns += now - self.woke_ns
+                if self.worked_ns >= self.walk_every_ns:
+                    self.worked_ns = 0
+                    self.walk_over_young()
+                    now = <uint64_t> clock.monotonic_ns()
             patience = -1
             if self.turn.scheduled:
                 patience = 0
@@ -137,8 +140,7 @@ cdef class Sockets:
                 patience = <int> ((until - now + 999999) // 1000000) if until > now else 0
             self.due = False
             count = self.look(patience)
-            if count > 0:
-                now = <uint64_t> clock.monotonic_ns()
+            now = self.woke_ns = <uint64_t> clock.monotonic_ns()
             for at in range(count):
                 self.serve(&self.events[at], others)
             if self.turn.scheduled:

@@ -2,8 +2,7 @@
 
 Nothing can be done about it here. Confirms wait, as they have to; heartbeats, and consumers of what
 is in memory, continue, since the loop never waits for the disk. Publishers continue until unwritten
-messages fill their memory. A timer of the loop checks it: a thread that uses the disk could hang,
-too.
+messages fill their memory. The loop checks it: a thread that uses the disk could hang, too.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ log = logging.getLogger("leveret.alarms")
 
 NAME = "stalled disk"
 FAILING_NAME = "failing disk"
-LOOK_S = 0.25
 
 
 class Stall:
@@ -30,11 +28,8 @@ class Stall:
         self.longest_s = 0.0
         """Since the start."""
 
-    def start(self) -> None:
-        self._broker.timers.later(LOOK_S, self._look)
-
-    def _look(self) -> None:
-        self._broker.timers.later(LOOK_S, self._look)
+    def look(self) -> None:
+        """Called some times a second."""
         persister = self._broker.persister
         # A full disk answers at once, that it is full.
         waited = 0.0 if persister.writer.full else persister.waits_for_disk

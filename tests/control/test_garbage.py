@@ -348,7 +348,20 @@ def test_the_broker_walks_over_what_has_come_while_it_works(directory: Path) -> 
     assert 1 < loop.run(sockets, walked(sockets)) <= 100
 
 
-def test_so_does_the_web_process() -> None:
+def test_a_broker_that_only_wakes_now_and_then_does_not(directory: Path) -> None:
+    async def wakes() -> int:
+        walks: list[int] = []
+        sockets.walk_over_young = lambda: walks.append(1)
+        for _ in range(50):
+            await asyncio.sleep(garbage.YOUNG_EVERY_NS / 1e9)
+        return len(walks)
+
+    sockets = Broker(inside.settings(directory)).sockets
+    sockets.walk_every_ns = garbage.YOUNG_EVERY_NS
+    assert loop.run(sockets, wakes()) < 25
+
+
+def test_the_web_process_walks_over_it_too() -> None:
     async def work() -> int:
         return await walked(asyncio.get_running_loop())
 

@@ -40,6 +40,7 @@ def test_a_round_that_fails_is_not_the_last_one(
             turn=SimpleNamespace(),
             sockets=SimpleNamespace(),
             persister=SimpleNamespace(tick=tick),
+            stall=SimpleNamespace(look=lambda: None),
             vhosts={},
             features=[],
         )
