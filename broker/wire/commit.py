@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from broker.schema.errors import AMQPError, PreconditionFailed
 from broker.wire.long_work import LongWork
 from broker.wire.methods import method_frame
-from broker.wire.settling import REQUEUE, HeldBack
+from broker.wire.settling import REQUEUE, HeldBack, holding_back
 from broker.wire.transaction import Taken
 
 if TYPE_CHECKING:
@@ -93,11 +93,7 @@ class Commit:
             tag, multiple, how = settles.pop()
             if how == REQUEUE and not is_held:
                 is_held = True
-                for consumer in channel.deliveries.holders():
-                    # What the queue has to deliver already comes before what comes back.
-                    consumer.queue.deliver_pending()
-                    held.add([consumer.queue])
-                    yield
+                yield from holding_back(channel, held)
             while channel.settle_committed(tag, multiple, how):
                 yield
             yield

@@ -469,7 +469,7 @@ cdef class Connection(FrameParser):
                     self.leave_consumer(channel, consumer)
                     consumer.queue.remove_consumer(consumer)
                     yield
-                yield from given_back(channel, channel.deliveries.next_tag - 1, held)
+                yield from given_back(channel, channel.deliveries.next_tag - 1)
                 self._host.channel_closed(channel)
                 yield
         finally:

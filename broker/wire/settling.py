@@ -41,19 +41,24 @@ def settled(channel: Channel, last: int, how: int) -> Iterator[None]:
         return
     held = HeldBack()
     try:
-        for consumer in channel.deliveries.holders():
-            # What the queue has to deliver already comes before what comes back.
-            consumer.queue.deliver_pending()
-            yield
-        yield from given_back(channel, last, held)
+        yield from holding_back(channel, held)
+        yield from given_back(channel, last)
     finally:
         held.let_go()
 
 
-def given_back(channel: Channel, last: int, held: HeldBack) -> Iterator[None]:
+def holding_back(channel: Channel, held: HeldBack) -> Iterator[None]:
+    """Holds the queues back to which messages may come from the channel, until the caller lets them
+    go. What they have to deliver already comes before what comes back."""
+    for consumer in channel.deliveries.holders():
+        consumer.queue.deliver_pending()
+        held.add([consumer.queue])
+        yield
+
+
+def given_back(channel: Channel, last: int) -> Iterator[None]:
     """Puts back what is unacknowledged up to the delivery tag `last`, but what a transaction
-    settles; the queues are `held` back until the caller lets them go."""
-    held.add(consumer.queue for consumer in channel.deliveries.holders())
+    settles. The caller holds the queues back."""
     yield from _slices(channel, last, REQUEUE)
 
 
