@@ -68,6 +68,7 @@ HOT = {
     "what a turn of the event loop and a socket's bytes pass": (
         "broker.kernel.checksum",
         "broker.kernel.clock",
+        "broker.kernel.coalescing",
         "broker.kernel.moderation",
         "broker.kernel.octets",
         "broker.server.ciphertext",

@@ -86,6 +86,10 @@ cdef class Moderation:
             self.open_window()
         return <uint64_t> FIRST_NS << (min(self.level, self.levels()) - 1) if self.level else 0
 
+    cdef bint sleeps_longest(self) noexcept:
+        """Whether no longer sleep can be tried."""
+        return self.level == LEVELS
+
     cpdef void slept(self, uint64_t now) noexcept:
         """The sleep is over."""
         self.ended = now

@@ -292,7 +292,13 @@ cdef class Turn:
     cdef void moderate(self, uint64_t began, uint64_t now) noexcept:
         """Sleeps for a moment if that lets packets gather (`broker.kernel.moderation`)."""
         cdef timespec pause
-        cdef uint64_t length = self.moderation.pause(began, now, self.frames, self.chunks)
+        cdef uint64_t length = 0
+        if self.is_coalesced:
+            # They gather without a sleep, and say nothing of what one would bring.
+            self.is_coalesced = False
+            self.moderation.slept(now)
+        else:
+            length = self.moderation.pause(began, now, self.frames, self.chunks)
         self.frames = self.chunks = 0
         if length:
             pause.tv_sec = 0

@@ -20,7 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.server.entrance import ACCEPTED_AT_ONCE, Entrance, let_wait, set_options
+from broker.server.entrance import (
+    ACCEPTED_AT_ONCE,
+    Entrance,
+    bound_segments,
+    let_wait,
+    set_options,
+)
 from broker.server.plain import PlainListener
 from broker.server.tcp import RelayProtocol, SocketProtocol
 from broker.server.tier_listener import TierListener
@@ -163,6 +169,7 @@ class Listeners:
             )
         bound: int = server.sockets[0].getsockname()[1]
         let_wait(server, self._broker.config.tcp_backlog)
+        bound_segments(server, self._broker.config.tcp_max_segment)
         if not plain:
             self._servers.append(server)
             return bound

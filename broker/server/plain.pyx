@@ -68,6 +68,11 @@ log = logging.getLogger("leveret.connection")
 cdef enum:
     ACCEPTED_AT_ONCE = 16        # sockets a listener takes in a turn; others have theirs between
     END_NS = 30000               # what the end of a socket takes of a turn, at least
+    # The receive buffer of a socket that rests, of which the kernel takes twice as much. What it
+    # offers the client leaves too little for the overhead of small packets, even when it has put
+    # them together; so that it drops none, it has more room in a rest.
+    NARROW = 16384
+    SPARE = 4096
 
 RETRY_S = 1.0
 """Until a listener looks again that found no descriptor or no memory for a client."""
@@ -92,6 +97,12 @@ cdef tuple address_of(sockaddr_storage* address, int fd, bint of_peer):
         same.detach()
 
 
+cdef void bound_receiving(int fd, int size) noexcept:
+    """As `entrance.bound_receiving`."""
+    if size:
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size))
+
+
 cdef class PlainSocket:
     """One accepted socket. Towards its connection it has what a transport of asyncio has, as far as
     connections use it."""
@@ -106,6 +117,8 @@ cdef class PlainSocket:
     cdef bint closing
     cdef bint is_ending              # its end is on its way, and nothing is read or written
     cdef bint unread                 # the connection reads no more for now
+    cdef bint rests                  # it is not read for some milliseconds
+    cdef int receive_size            # what its receive buffer is bound to; 0: it is not
     cdef bint has_end                # nothing follows: its end waits for a turn with time for it
     cdef bint says_end               # nothing is written behind what is unsent
 
@@ -129,7 +142,7 @@ cdef class PlainSocket:
         cdef int operation
         if self.fd < 0:
             return 0
-        if not (self.unread or self.closing or self.has_end):
+        if not (self.unread or self.rests or self.closing or self.has_end):
             wanted |= EPOLLIN
         if self.unsent and not self.is_ending:
             wanted |= EPOLLOUT
@@ -143,6 +156,26 @@ cdef class PlainSocket:
         if epoll_ctl(self.epoll, operation, self.fd, &event) < 0:
             raise OSError(errno, os.strerror(errno))
         return 0
+
+    def begin_rest(self):
+        """What comes stays in the kernel for now (`coalescing.pyx`)."""
+        self.rests = True
+        bound_receiving(self.fd, NARROW + SPARE)
+        self.listen()
+
+    def end_rest(self):
+        self.rests = False
+        bound_receiving(self.fd, NARROW)
+        self.listen()
+
+    def narrow(self, bint is_narrow):
+        """Whether the receive window is so small that it is full behind a rest."""
+        if self.fd >= 0:
+            bound_receiving(self.fd, NARROW if is_narrow else self.receive_size)
+
+    @property
+    def can_rest(self):
+        return self.receive_size > 0
 
     def ready(self, uint32_t events):
         """The selector saw more than bytes to receive, or an end among them."""
@@ -365,7 +398,7 @@ cdef class PlainListener:
         cdef PlainSocket transport
         cdef tuple peer
         cdef tuple local = self.local
-        cdef int size
+        cdef int size = 0
         try:
             peer = address_of(address, fd, True)
             if local is None:
@@ -381,12 +414,11 @@ cdef class PlainListener:
             c_close(fd)
             return 0
         if peer[0] == local[0] and address.ss_family != AF_UNIX:
-            # As `entrance.bound_receiving`.
             size = self.broker.config.local_receive_buffer
-            if size:
-                setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size))
+            bound_receiving(fd, size)
         try:
             transport = PlainSocket(self.broker, fd)
+            transport.receive_size = size
             transport.begin(self.broker.accept(transport, peer, local, self.listener, fd))
         except BaseException:
             self.broker.sockets.forget(fd)

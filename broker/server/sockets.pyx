@@ -9,6 +9,7 @@ happens, turns follow each other in `Sockets.wait`, which is what the loop's sel
 (`loop.py`).
 """
 
+import heapq
 import logging
 import os
 
@@ -17,6 +18,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel cimport clock
+from broker.kernel.coalescing cimport Coalescing
 from broker.kernel.octets cimport Octets, writable_octets
 from broker.kernel.turn cimport Turn
 from broker.store.commit.persister cimport Persister
@@ -80,6 +82,9 @@ cdef class Sockets:
     cdef public bint due             # callbacks or timers were added: the loop has its turn
     cdef list watched
     cdef list owners                 # by descriptor; None: asyncio
+    cdef list coalescings            # by descriptor; None: not tried
+    cdef int coalesced               # those that are on
+    cdef list resting                # a heap of (when it is over, monotonic ns; descriptor; owner)
     cdef Octets buffer
     cdef readonly int epoll          # -1: the loop is not ours
     cdef epoll_event events[LOOKED_AT]
@@ -91,6 +96,8 @@ cdef class Sockets:
         self.under_pressure = under_pressure
         self.watched = []
         self.owners = []
+        self.coalescings = []
+        self.resting = []
         self.epoll = -1
 
     def open(self, int epoll):
@@ -105,6 +112,7 @@ cdef class Sockets:
         while len(self.watched) <= fd:
             self.watched.append(None)
             self.owners.append(None)
+            self.coalescings.append(None)
         self.watched[fd] = handler
         self.owners[fd] = owner
 
@@ -112,6 +120,9 @@ cdef class Sockets:
         """The descriptor is about to be closed; harmless if it was not watched."""
         if 0 <= fd < len(self.watched):
             self.watched[fd] = self.owners[fd] = None
+            if self.coalescings[fd] is not None:
+                self.coalesced -= (<Coalescing> self.coalescings[fd]).is_on
+                self.coalescings[fd] = None
 
     def wait(self, timeout):
         """Serves what is watched until there is something else to do, or `timeout` (seconds; None:
@@ -138,9 +149,13 @@ cdef class Sockets:
             elif not is_endless:
                 # Rounded up: a timer must not fire early.
                 patience = <int> ((until - now + 999999) // 1000000) if until > now else 0
+            if self.resting:
+                patience = self.until_rested(now, patience)
             self.due = False
             count = self.look(patience)
             now = self.woke_ns = <uint64_t> clock.monotonic_ns()
+            if self.resting:
+                self.end_rests(now)
             for at in range(count):
                 self.serve(&self.events[at], others)
             if self.turn.scheduled:
@@ -169,6 +184,21 @@ cdef class Sockets:
         elif error:
             raise OSError(error, os.strerror(error))
         return count
+
+    cdef int until_rested(self, uint64_t now, int patience) except -2:
+        """`patience` (ms; -1: for ever), but not longer than until the next rest is over."""
+        cdef uint64_t over = self.resting[0][0]
+        cdef int left = <int> ((over - now + 999999) // 1000000) if over > now else 0
+        return left if patience < 0 else min(patience, left)
+
+    cdef int end_rests(self, uint64_t now) except -1:
+        """Sockets whose rest is over are looked at again."""
+        cdef object owner
+        while self.resting and self.resting[0][0] <= now:
+            _over, fd, owner = heapq.heappop(self.resting)
+            if self.owners[fd] is owner:
+                owner.end_rest()
+        return 0
 
     cdef int serve(self, epoll_event* event, list others) except -1:
         cdef int fd = event.data.fd
@@ -221,7 +251,33 @@ cdef class Sockets:
         connection.receive(self.buffer.data, got)
         if self.persister.tail_bytes > self.persister.tail_limit:
             self.under_pressure(connection, <int64_t> (self.persister.tail_bytes - before))
+        if self.coalesced or self.turn.moderation.sleeps_longest():
+            self.coalesce(fd, got, <size_t> got < most)
         return True
+
+    cdef int coalesce(self, int fd, size_t got, bint is_all) except -1:
+        """Lets the socket rest behind this chunk if small packets gather so."""
+        cdef object owner = self.owners[fd]
+        cdef Coalescing coalescing = self.coalescings[fd]
+        cdef uint64_t now
+        cdef uint64_t length
+        cdef bint was_on
+        if coalescing is None:
+            if owner is None or not owner.can_rest:
+                return 0
+            coalescing = self.coalescings[fd] = Coalescing()
+        was_on = coalescing.is_on
+        now = <uint64_t> clock.monotonic_ns()
+        length = coalescing.rest(now, got, is_all)
+        if coalescing.is_on != was_on:
+            self.coalesced += 1 if coalescing.is_on else -1
+            owner.narrow(coalescing.is_on)
+        if coalescing.is_on and not coalescing.wide:
+            self.turn.is_coalesced = True
+        if length:
+            owner.begin_rest()
+            heapq.heappush(self.resting, (now + length, fd, owner))
+        return 0
 
     cdef bint receive_bytes(self, int fd, Receiver receiver) except -1:
         """The same for one whose bytes are not frames yet."""

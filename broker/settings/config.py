@@ -339,6 +339,15 @@ class Config:
         most=16 * 1024 * 1024,
         reload=True,
     )
+    tcp_max_segment: int = setting(
+        "amqp",
+        4096,
+        "size",
+        "largest TCP segment that clients are asked to send: with those of 64 KiB, which the same"
+        " machine sends otherwise, a small receive window is never full; 0 for the system's own",
+        least=0,
+        most=32767,
+    )
     tcp_keepalive: tuple[int, ...] = setting(
         "amqp",
         (60, 10, 3),

@@ -1,0 +1,30 @@
+from libc.stdint cimport uint64_t
+
+
+cdef class Coalescing:
+    cdef readonly bint is_on     # the window is narrow, and the socket rests behind short chunks
+    cdef readonly uint64_t wide  # bytes that may come before it is narrow; no rest until then
+    cdef bint on_trial
+    cdef uint64_t length         # of a rest
+    cdef double unrested         # bytes a nanosecond that came without rests
+    cdef int failed              # trials since rests were worth while; MOST_FAILED at most
+    cdef uint64_t again          # when the next trial may begin (monotonic ns)
+    cdef uint64_t last           # when the last chunk came, or the rest behind it is over
+    # In this window, since `opened` (monotonic ns): all bytes; chunks without rests, and how many
+    # of them were small; periods.
+    cdef uint64_t opened
+    cdef uint64_t octets
+    cdef int chunks
+    cdef int small
+    cdef int periods
+    cdef uint64_t burst          # bytes since the last rest
+    cdef int empty               # bursts behind each other that were only a short chunk
+    cdef int poor                # windows behind each other that were not worth while
+
+    cpdef uint64_t rest(self, uint64_t now, uint64_t octets, bint is_all) noexcept
+    cdef void open_window(self, uint64_t now) noexcept
+    cdef void choose(self, uint64_t now) noexcept
+    cdef double rate(self, uint64_t now) noexcept
+    cdef uint64_t end_period(self, uint64_t now) noexcept
+    cdef void judge(self, uint64_t now) noexcept
+    cdef void stop(self, uint64_t now) noexcept

@@ -1,0 +1,7 @@
+from typing import final
+
+@final
+class Coalescing:
+    is_on: bool
+    wide: int
+    def rest(self, now: int, octets: int, is_all: bool) -> int: ...

@@ -1,0 +1,144 @@
+# cython: language_level=3
+"""Whether a socket is left alone for some milliseconds behind each short chunk, so that the kernel
+of its client joins small packets.
+
+A client of the same machine that flushes each publish sends each as a packet, while the broker's
+receive window has room. Such a write takes the client four times as long as one that only adds to
+what waits for room, and the broker needs three times as long to receive it. No sleep of
+`moderation.pyx` is so long that the window becomes full. A rest is, if the window is narrow: then
+each chunk that is received makes room for a large packet, until nothing waits at the client any
+more, and the next rest begins.
+
+A trial is made of sockets whose chunks stay small in the longest sleep of the loop. Rests are kept
+if more comes with them. A client that waits for an answer loses the time of a trial, and trials
+that fail become rare.
+"""
+
+cimport cython
+from libc.stdint cimport uint64_t
+
+
+cdef enum:
+    LEAST_NS = 3000000           # of a rest; doubled while the window was not full behind it
+    MOST_NS = 12000000
+    LITTLE = 16384               # bytes of a chunk that is small in spite of a sleep
+    SHORT = 8192                 # behind which nothing waits at the client any more
+    FULL = 32768                 # bytes of a burst: more than a narrow window has room for
+    LONG = 262144                # a shorter rest would be as good
+    ENDLESS = 8388608            # there are no small packets, and the narrow window only costs
+    WINDOW = 64                  # chunks that are looked at before a trial,
+    OFTEN = 48                   # of which at least this number are small
+    # What the client may send before its window is narrow: the kernel takes nothing back that it
+    # has offered, but has no room for that any more, and would drop what comes in a rest. With each
+    # acknowledgement it rounds up what it offers, mostly to a KiB or less.
+    WIDE = 262144
+    ROUNDED = 1024
+    MOST_WIDE = 512              # chunks for that
+    GAP_NS = 20000000            # without a chunk: the client has stopped, or something was dropped
+    # A period is a rest and the burst of chunks behind it, up to a short one.
+    FIRST = 4                    # periods of a trial that do not count
+    EARLY = 6                    # after which it is over if less comes than without rests
+    PERIODS = 8                  # that count; as many are judged later
+    MOST_EMPTY = 8               # bursts behind each other that were only a short chunk
+    MOST_POOR = 2                # windows behind each other that were not worth while
+    PATIENCE_NS = 250000000      # behind a trial that failed, twice as long behind the next
+    MOST_FAILED = 7
+
+# Rests are worth while if this many times as much comes as without.
+cdef double WORTH = 1.25
+
+
+@cython.final
+cdef class Coalescing:
+    """Asked behind each chunk of one socket."""
+
+    cpdef uint64_t rest(self, uint64_t now, uint64_t octets, bint is_all) noexcept:
+        """How many ns the socket rests behind a chunk of `octets` bytes, received at `now`
+        (monotonic ns); 0: it does not. `is_all`: nothing else had come."""
+        cdef uint64_t length = 0
+        if now > self.last + GAP_NS:
+            if self.is_on:
+                self.stop(now)
+            self.open_window(now)
+        self.octets += octets
+        if not self.is_on:
+            self.chunks += 1
+            self.small += is_all and octets < LITTLE
+            if self.chunks == WINDOW:
+                self.choose(now)
+        elif self.wide:
+            self.wide -= min(self.wide, max(octets, ROUNDED) - ROUNDED)
+            self.chunks += 1
+            if self.wide == 0:
+                self.open_window(now)
+            elif self.chunks == MOST_WIDE:
+                self.stop(now)
+        else:
+            self.burst += octets
+            if is_all and octets < SHORT:
+                length = self.end_period(now)
+            elif self.burst > ENDLESS:
+                self.stop(now)
+        self.last = now + length
+        return length
+
+    cdef void open_window(self, uint64_t now) noexcept:
+        self.chunks = self.small = self.periods = 0
+        self.octets = self.burst = 0
+        self.opened = now
+
+    cdef void choose(self, uint64_t now) noexcept:
+        """Ends a window without rests: a trial begins if its chunks were small."""
+        if self.small >= OFTEN and now >= self.again and now > self.opened:
+            self.unrested = self.rate(now)
+            self.is_on = self.on_trial = True
+            self.wide = WIDE
+            self.length = LEAST_NS
+            self.poor = self.empty = 0
+        self.open_window(now)
+
+    cdef double rate(self, uint64_t now) noexcept:
+        """Bytes a nanosecond in this window."""
+        return <double> self.octets / max(now - self.opened, <uint64_t> 1)
+
+    cdef uint64_t end_period(self, uint64_t now) noexcept:
+        """Returns how long the next rest is; 0: there is none."""
+        self.empty = self.empty + 1 if self.burst < SHORT else 0
+        if self.burst < FULL:
+            self.length = min(2 * self.length, MOST_NS)
+        elif self.burst > LONG:
+            self.length = max(self.length // 2, LEAST_NS)
+        self.burst = 0
+        self.periods += 1
+        if self.on_trial:
+            if self.periods == FIRST:
+                self.octets = 0
+                self.opened = now
+            elif self.periods == EARLY and self.rate(now) < self.unrested:
+                self.stop(now)
+            elif self.periods == FIRST + PERIODS:
+                self.judge(now)
+        elif self.empty == MOST_EMPTY:
+            self.stop(now)
+        elif self.periods == PERIODS:
+            self.judge(now)
+        return self.length if self.is_on else 0
+
+    cdef void judge(self, uint64_t now) noexcept:
+        """Ends a window with rests."""
+        if self.rate(now) >= self.unrested * WORTH:
+            self.failed = self.poor = 0
+            self.on_trial = False
+        else:
+            self.poor += 1
+        if self.on_trial or self.poor == MOST_POOR:
+            self.stop(now)
+        self.open_window(now)
+
+    cdef void stop(self, uint64_t now) noexcept:
+        """No more rests, and no trial for a while."""
+        self.is_on = self.on_trial = False
+        self.wide = 0
+        self.again = now + (<uint64_t> PATIENCE_NS << self.failed)
+        self.failed = min(self.failed + 1, MOST_FAILED)
+        self.open_window(now)

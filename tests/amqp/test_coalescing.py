@@ -1,0 +1,184 @@
+"""Small packets gather while their socket rests, and a client that waits for an answer is hardly
+made to wait: the rule, with a client and a kernel on a clock that the test sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.kernel.coalescing import Coalescing
+
+US = 1_000
+MS = 1_000_000
+SECOND = 1_000_000_000
+SLEEP_NS = 400 * US
+"""Between two looks of a broker in its longest sleep."""
+MESSAGE = 68
+PACKET_NS = 4_000
+JOINED_NS = 900
+"""What a write of a message takes the client: as a packet, and while the window has no room."""
+RECEIVED = 262_144
+NARROW, WIDE = 24_576, 131_072
+
+
+class Socket:
+    """A client that flushes each message, and what the kernels keep of it. `may_send(socket)` says
+    whether it writes the next message now."""
+
+    def __init__(
+        self, may_send: Callable[[Socket], bool], coalescing: Coalescing | None = None
+    ) -> None:
+        self.may_send = may_send
+        self.coalescing = coalescing
+        self.now = 100 * SECOND
+        self.wrote_until = self.now
+        self.window = 0  # bytes that can be received
+        self.waiting = 0  # that the client's kernel keeps back
+        self.received = 0
+        self.rests = 0
+        self.size = MESSAGE
+
+    @property
+    def is_on(self) -> bool:
+        return self.coalescing is not None and self.coalescing.is_on
+
+    def run(self, nanoseconds: int) -> float:
+        """Bytes a second over so much time."""
+        until, received, began = self.now + nanoseconds, self.received, self.now
+        while self.now < until:
+            self.look()
+        return (self.received - received) * 1e9 / (self.now - began)
+
+    def look(self) -> None:
+        length = SLEEP_NS
+        if self.window:
+            chunk = min(self.window, RECEIVED)
+            self.window -= chunk
+            self.received += chunk
+            self.join()
+            self.spend(10 * US + chunk)
+            if self.coalescing is not None:
+                rest = self.coalescing.rest(self.now, chunk, chunk < RECEIVED)
+                self.rests += rest > 0
+                if rest:
+                    length = rest
+                elif self.coalescing.is_on and not self.coalescing.wide:
+                    length = 0  # the loop does not sleep between the chunks of a burst
+        self.spend(max(length, 20 * US))
+
+    def spend(self, nanoseconds: int) -> None:
+        """The client writes meanwhile."""
+        self.now += nanoseconds
+        while self.wrote_until < self.now and self.may_send(self):
+            if self.window + self.size <= self.room and not self.waiting:
+                self.window += self.size
+                self.wrote_until += PACKET_NS
+            else:
+                self.waiting += self.size
+                self.wrote_until += JOINED_NS
+        self.wrote_until = max(self.wrote_until, self.now)
+
+    def join(self) -> None:
+        joined = min(self.waiting, self.room - self.window)
+        self.waiting -= joined
+        self.window += joined
+
+    @property
+    def room(self) -> int:
+        return NARROW if self.is_on else WIDE
+
+    @property
+    def sent(self) -> int:
+        return self.received + self.window + self.waiting
+
+
+def always(socket: Socket) -> bool:
+    return True
+
+
+def in_windows(messages: int) -> Callable[[Socket], bool]:
+    """A client that sends this number when the last ones are received."""
+    begun = 0
+
+    def may_send(socket: Socket) -> bool:
+        nonlocal begun
+        if socket.sent - begun < messages * MESSAGE:
+            return True
+        if socket.received == socket.sent:
+            begun = socket.sent
+            return True
+        return False
+
+    return may_send
+
+
+def test_more_comes_from_a_client_that_flushes_each_message_without_waiting() -> None:
+    alone = Socket(always).run(SECOND)
+    socket = Socket(always, Coalescing())
+    socket.run(SECOND // 2)
+    assert socket.is_on
+    assert socket.run(SECOND) > 2.5 * alone
+
+
+def test_it_stays_so_for_as_long_as_the_client_sends() -> None:
+    socket = Socket(always, Coalescing())
+    socket.run(SECOND // 2)
+    for _ in range(50):
+        socket.run(SECOND // 10)
+        assert socket.is_on
+
+
+def test_a_client_that_waits_for_what_it_sent_keeps_its_rate() -> None:
+    alone = Socket(in_windows(100)).run(20 * SECOND)
+    socket = Socket(in_windows(100), Coalescing())
+    assert socket.run(20 * SECOND) > 0.98 * alone
+    assert 0 < socket.rests < 100
+
+
+def test_trials_of_a_client_that_waits_become_rare() -> None:
+    socket = Socket(in_windows(100), Coalescing())
+    socket.run(20 * SECOND)
+    before = socket.rests
+    socket.run(8 * SECOND)
+    assert socket.rests - before <= 12
+
+
+def test_large_chunks_are_never_held_up() -> None:
+    socket = Socket(always, Coalescing())
+    socket.size = 2_000  # a chunk of 200 KB gathers in a sleep
+    socket.run(5 * SECOND)
+    assert socket.rests == 0
+
+
+def test_a_client_that_goes_over_to_large_messages_has_its_wide_window_again() -> None:
+    coalescing = Coalescing()
+    socket = Socket(always, coalescing)
+    socket.run(SECOND // 2)
+    assert socket.is_on
+    for _ in range(1_000):
+        socket.now += 50 * US
+        if not coalescing.rest(socket.now, 24_576, True) and not socket.is_on:
+            break
+    assert not socket.is_on
+
+
+def test_nothing_rests_behind_a_pause_of_the_client() -> None:
+    coalescing = Coalescing()
+    socket = Socket(always, coalescing)
+    socket.run(SECOND // 2)
+    assert socket.is_on
+    assert coalescing.rest(socket.now + SECOND, 68, True) == 0
+    assert not socket.is_on
+
+
+def test_a_client_that_becomes_slow_is_read_at_once_after_some_rests() -> None:
+    coalescing = Coalescing()
+    socket = Socket(always, coalescing)
+    socket.run(SECOND // 2)
+    now, rests = socket.now, 0
+    while coalescing.is_on:
+        assert rests <= 8
+        now += MS
+        length = coalescing.rest(now, 68, True)
+        now += length
+        rests += length > 0
