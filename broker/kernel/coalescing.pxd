@@ -1,6 +1,14 @@
 from libc.stdint cimport uint64_t
 
 
+# The receive buffer of a socket that rests, of which the kernel takes twice as much. What it offers
+# the client leaves too little for the overhead of small packets, even when they are put together:
+# so that it drops none, there is more room in a rest.
+cdef enum:
+    NARROW = 16384
+    IN_REST = 20480
+
+
 cdef class Coalescing:
     cdef readonly bint is_on     # the window is narrow, and the socket rests behind short chunks
     cdef readonly uint64_t wide  # bytes that may come before it is narrow; no rest until then

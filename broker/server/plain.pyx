@@ -68,11 +68,6 @@ log = logging.getLogger("leveret.connection")
 cdef enum:
     ACCEPTED_AT_ONCE = 16        # sockets a listener takes in a turn; others have theirs between
     END_NS = 30000               # what the end of a socket takes of a turn, at least
-    # The receive buffer of a socket that rests, of which the kernel takes twice as much. What it
-    # offers the client leaves too little for the overhead of small packets, even when it has put
-    # them together; so that it drops none, it has more room in a rest.
-    NARROW = 16384
-    SPARE = 4096
 
 RETRY_S = 1.0
 """Until a listener looks again that found no descriptor or no memory for a client."""
@@ -118,7 +113,7 @@ cdef class PlainSocket:
     cdef bint is_ending              # its end is on its way, and nothing is read or written
     cdef bint unread                 # the connection reads no more for now
     cdef bint rests                  # it is not read for some milliseconds
-    cdef int receive_size            # what its receive buffer is bound to; 0: it is not
+    cdef readonly int receive_size   # what its receive buffer is bound to; 0: it does not rest
     cdef bint has_end                # nothing follows: its end waits for a turn with time for it
     cdef bint says_end               # nothing is written behind what is unsent
 
@@ -160,22 +155,16 @@ cdef class PlainSocket:
     def begin_rest(self):
         """What comes stays in the kernel for now (`coalescing.pyx`)."""
         self.rests = True
-        bound_receiving(self.fd, NARROW + SPARE)
         self.listen()
 
     def end_rest(self):
         self.rests = False
-        bound_receiving(self.fd, NARROW)
         self.listen()
 
-    def narrow(self, bint is_narrow):
-        """Whether the receive window is so small that it is full behind a rest."""
+    def bound_receiving(self, int size):
+        """As of `rests.py`."""
         if self.fd >= 0:
-            bound_receiving(self.fd, NARROW if is_narrow else self.receive_size)
-
-    @property
-    def can_rest(self):
-        return self.receive_size > 0
+            bound_receiving(self.fd, size)
 
     def ready(self, uint32_t events):
         """The selector saw more than bytes to receive, or an end among them."""

@@ -2,11 +2,12 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.kernel.turn import Turn
+from broker.server.rests import Rests
 from broker.store.commit.persister import Persister
 from broker.wire.frame_parser import FrameParser
 
 class Receiver:
-    def __init__(self, buffer: memoryview, protocol: Any) -> None: ...
+    def __init__(self, buffer: memoryview, protocol: Any, rests: Rests) -> None: ...
 
 class Sockets:
     due: bool

@@ -18,7 +18,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel cimport clock
-from broker.kernel.coalescing cimport Coalescing
+from broker.kernel.coalescing cimport IN_REST, NARROW, Coalescing
 from broker.kernel.octets cimport Octets, writable_octets
 from broker.kernel.turn cimport Turn
 from broker.store.commit.persister cimport Persister
@@ -49,15 +49,17 @@ cdef enum:
 
 cdef class Receiver:
     """A socket whose bytes are not frames yet: they are received into `buffer`, and then
-    `protocol.buffer_updated(length)` is called."""
+    `protocol.buffer_updated(length)` is called. `rests` lets it rest."""
 
     cdef Octets buffer
     cdef object protocol
+    cdef object rests
     cdef object took
 
-    def __init__(self, buffer, protocol):
+    def __init__(self, buffer, protocol, rests):
         self.buffer = writable_octets(buffer)
         self.protocol = protocol
+        self.rests = rests
         self.took = protocol.buffer_updated
 
 
@@ -84,7 +86,7 @@ cdef class Sockets:
     cdef list owners                 # by descriptor; None: asyncio
     cdef list coalescings            # by descriptor; None: not tried
     cdef int coalesced               # those that are on
-    cdef list resting                # a heap of (when it is over, monotonic ns; descriptor; owner)
+    cdef list resting                # a heap: (its end, monotonic ns; fd; Coalescing; rests)
     cdef Octets buffer
     cdef readonly int epoll          # -1: the loop is not ours
     cdef epoll_event events[LOOKED_AT]
@@ -193,11 +195,12 @@ cdef class Sockets:
 
     cdef int end_rests(self, uint64_t now) except -1:
         """Sockets whose rest is over are looked at again."""
-        cdef object owner
+        cdef Coalescing coalescing
         while self.resting and self.resting[0][0] <= now:
-            _over, fd, owner = heapq.heappop(self.resting)
-            if self.owners[fd] is owner:
-                owner.end_rest()
+            _over, fd, coalescing, rests = heapq.heappop(self.resting)
+            if self.coalescings[fd] is coalescing:      # else the socket was closed
+                rests.bound_receiving(NARROW)
+                rests.end_rest()
         return 0
 
     cdef int serve(self, epoll_event* event, list others) except -1:
@@ -252,18 +255,17 @@ cdef class Sockets:
         if self.persister.tail_bytes > self.persister.tail_limit:
             self.under_pressure(connection, <int64_t> (self.persister.tail_bytes - before))
         if self.coalesced or self.turn.moderation.sleeps_longest():
-            self.coalesce(fd, got, <size_t> got < most)
+            self.coalesce(fd, got, <size_t> got < most, self.owners[fd])
         return True
 
-    cdef int coalesce(self, int fd, size_t got, bint is_all) except -1:
+    cdef int coalesce(self, int fd, size_t got, bint is_all, rests) except -1:
         """Lets the socket rest behind this chunk if small packets gather so."""
-        cdef object owner = self.owners[fd]
         cdef Coalescing coalescing = self.coalescings[fd]
         cdef uint64_t now
         cdef uint64_t length
         cdef bint was_on
         if coalescing is None:
-            if owner is None or not owner.can_rest:
+            if self.watched[fd] is None or rests is None or not rests.receive_size:
                 return 0
             coalescing = self.coalescings[fd] = Coalescing()
         was_on = coalescing.is_on
@@ -271,12 +273,13 @@ cdef class Sockets:
         length = coalescing.rest(now, got, is_all)
         if coalescing.is_on != was_on:
             self.coalesced += 1 if coalescing.is_on else -1
-            owner.narrow(coalescing.is_on)
+            rests.bound_receiving(NARROW if coalescing.is_on else rests.receive_size)
         if coalescing.is_on and not coalescing.wide:
             self.turn.is_coalesced = True
         if length:
-            owner.begin_rest()
-            heapq.heappush(self.resting, (now + length, fd, owner))
+            rests.bound_receiving(IN_REST)
+            rests.begin_rest()
+            heapq.heappush(self.resting, (now + length, fd, coalescing, rests))
         return 0
 
     cdef bint receive_bytes(self, int fd, Receiver receiver) except -1:
@@ -286,6 +289,8 @@ cdef class Sockets:
         if got <= 0:
             return got < 0 and (errno == EAGAIN or errno == EINTR)
         receiver.took(got)
+        if self.coalesced or self.turn.moderation.sleeps_longest():
+            self.coalesce(fd, got, <size_t> got < most, receiver.rests)
         return True
 
     cdef int end_turn(self) except -1:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.process.garbage import release
 from broker.process.logs import one_line
+from broker.server.rests import Rests
 from broker.server.sockets import Receiver
 from broker.serving.certificates import distinguished_name, login_name
 
@@ -40,9 +41,9 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         "_fd",
         "_handshake",
         "_inner",
-        "_paused",
         "_peer",
         "_read",
+        "_rests",
         "_shaken",
         "_timer",
         "_tls",
@@ -61,12 +62,12 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         self._shaken = False
         self._transport: Any = None
         self._waiting = bytearray()
-        self._paused = False  # by the inner protocol
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        self._rests = Rests(transport, self._broker.config.local_receive_buffer)
         self._handshake: Handshake | None = self._broker.admission.handshakes.begin(
             self._peer, self.abort
         )
@@ -104,7 +105,7 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         self._waiting.clear()
         if not self._transport.is_closing():
             self._decipher(size)
-            if not self._paused:
+            if not self._rests.paused:
                 self._transport.resume_reading()
 
     def _decipher(self, nbytes: int) -> None:
@@ -138,7 +139,8 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
     def _enter(self) -> None:
         """The handshake is over. From now on the loop receives without asyncio."""
         self._fd = self._transport.get_extra_info("socket").fileno()
-        self._broker.sockets.watch(self._fd, Receiver(self._ciphertext.received, self))
+        receiver = Receiver(self._ciphertext.received, self, self._rests)
+        self._broker.sockets.watch(self._fd, receiver)
         self._inner.connection_made(self)
 
     def eof_received(self) -> bool:
@@ -207,12 +209,10 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         return self._closing or bool(self._transport.is_closing())
 
     def pause_reading(self) -> None:
-        self._paused = True
-        self._transport.pause_reading()
+        self._rests.pause()
 
     def resume_reading(self) -> None:
-        self._paused = False
-        self._transport.resume_reading()
+        self._rests.resume()
 
     def get_write_buffer_size(self) -> int:
         size: int = self._transport.get_write_buffer_size()

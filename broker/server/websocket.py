@@ -26,6 +26,8 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from broker.process.garbage import release
+from broker.server.rests import Rests
+from broker.server.sockets import Receiver
 from broker.serving import origins
 from broker.serving.websocket_frames import FrameReader
 from broker.serving.websocket_intake import Allowance, Excess
@@ -91,7 +93,7 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         self._reader = FrameReader(message_max(config))
         self._request_end = b""
         self._connection: Any = None
-        self._paused = False
+        self._fd = -1  # of a socket without TLS
         self._congested = False
         self._pong = b""  # of the newest ping, while the peer takes nothing
         self._lost = False
@@ -105,6 +107,13 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._is_secure = transport.get_extra_info("ssl_object") is not None
+        buffer = 0 if self._is_secure else self.broker.config.local_receive_buffer
+        self._rests = Rests(transport, buffer)
+        if not self._is_secure:
+            # The loop receives without asyncio; under TLS it does that for `TLSProtocol`.
+            self._fd = transport.get_extra_info("socket").fileno()
+            receiver = Receiver(self.broker.receive_buffer, self, self._rests)
+            self.broker.sockets.watch(self._fd, receiver)
         # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
         transport.set_write_buffer_limits(high=0)
         self._heard_at = asyncio.get_running_loop().time()
@@ -145,6 +154,7 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.broker.sockets.forget(self._fd)
         self.broker.admission.give()
         self.listener.protocols.discard(self)
         release(self._transport)
@@ -189,12 +199,10 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         return self._transport.is_closing() or self._socket.state is not State.OPEN
 
     def pause_reading(self) -> None:
-        self._paused = True
-        self._transport.pause_reading()
+        self._rests.pause()
 
     def resume_reading(self) -> None:
-        self._paused = False
-        self._transport.resume_reading()
+        self._rests.resume()
 
     def buffered(self) -> int:
         """Bytes that were written and not yet taken by the kernel."""
@@ -205,7 +213,7 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
     def look_at_clock(self, now: float) -> None:
         if self._deadline and now > self._deadline:
             self._transport.abort()
-        elif self._socket.state is State.OPEN and not self._paused:
+        elif self._socket.state is State.OPEN and not self._rests.paused:
             silent = now - self._heard_at
             if silent > GONE_AFTER_S:
                 self._transport.abort()
@@ -297,7 +305,7 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
             peer[:2],
             local[:2],
             "wss" if self._is_secure else "ws",
-            fd=-1 if self._is_secure else self._transport.get_extra_info("socket").fileno(),
+            fd=self._fd,
             tls=self._transport if self._is_secure else None,
         )
         self._connection.write_messages()

@@ -31,7 +31,7 @@ from tests.fuzz.doors import masked_frame
 from tests.fuzz.found import TURN_MAX_S, Count, FoundError, chance_of, corpus, keep, minimise
 from tests.fuzz.mutations import mutate
 from tests.inner import check_table
-from tests.websocket.standin import Admission
+from tests.websocket.standin import Admission, Sockets
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = [
@@ -193,6 +193,7 @@ _listener = WebSocketListener(
     SimpleNamespace(
         config=Config(),
         admission=Admission(),
+        sockets=Sockets(),
         turn=SimpleNamespace(offered=1 << 18),
         receive_buffer=memoryview(bytearray(1 << 18)),
         persister=SimpleNamespace(tail_bytes=0),

@@ -68,6 +68,13 @@ class Admission:
         """The door closes."""
 
 
+class Sockets:
+    """The loop is asyncio's, which reads all sockets itself."""
+
+    def watch(self, fd: int, handler: Any) -> None: ...
+    def forget(self, fd: int) -> None: ...
+
+
 class Turn:
     offered = 256 * 1024
 
@@ -77,6 +84,7 @@ class Broker:
 
     persister = Persister()
     pressure = Pressure()
+    sockets = Sockets()
     turn = Turn()
 
     def __init__(self, **settings: Any) -> None:

@@ -1,0 +1,44 @@
+"""Whether a socket of asyncio is read: not while its connection has paused it, nor while it rests
+(`broker/kernel/coalescing.pyx`)."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+
+class Rests:
+    """Of one transport. `receive_size` is what the receive buffer of its socket is bound to: `size`
+    bytes for a client of the same machine, else 0, and then it does not rest."""
+
+    __slots__ = ("_resting", "_transport", "paused", "receive_size")
+
+    def __init__(self, transport: Any, size: int) -> None:
+        peer, local = map(transport.get_extra_info, ("peername", "sockname"))
+        self.receive_size = size if peer and peer[0] == local[0] else 0
+        self.paused = False
+        self._resting = False
+        self._transport = transport
+
+    def pause(self) -> None:
+        """The connection reads no more for now."""
+        self.paused = True
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        self.paused = False
+        if not self._resting:
+            self._transport.resume_reading()
+
+    def begin_rest(self) -> None:
+        self._resting = True
+        self._transport.pause_reading()
+
+    def end_rest(self) -> None:
+        self._resting = False
+        if not self.paused:
+            self._transport.resume_reading()
+
+    def bound_receiving(self, size: int) -> None:
+        sock = self._transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
