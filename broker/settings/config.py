@@ -342,9 +342,10 @@ class Config:
     tcp_max_segment: int = setting(
         "amqp",
         4096,
-        "size",
-        "largest TCP segment that clients are asked to send: with those of 64 KiB, which the same"
-        " machine sends otherwise, a small receive window is never full; 0 for the system's own",
+        "count",
+        "bytes of the largest TCP segment that clients are asked to send: with those of 64 KiB,"
+        " which the same machine sends otherwise, a small receive window is never full; 0 for the"
+        " system's own",
         least=0,
         most=32767,
     )
