@@ -198,9 +198,13 @@ cdef class Sockets:
         cdef Coalescing coalescing
         while self.resting and self.resting[0][0] <= now:
             _over, fd, coalescing, rests = heapq.heappop(self.resting)
-            if self.coalescings[fd] is coalescing:      # else the socket was closed
+            if self.coalescings[fd] is not coalescing:
+                continue              # the socket was closed
+            try:
                 rests.bound_receiving(NARROW)
                 rests.end_rest()
+            except Exception:
+                log.exception("descriptor %d failed behind a rest", fd)
         return 0
 
     cdef int serve(self, epoll_event* event, list others) except -1:
