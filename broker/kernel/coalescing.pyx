@@ -59,7 +59,8 @@ cdef class Coalescing:
         if now > self.last + GAP_NS:
             if self.is_on:
                 self.stop(now)
-            self.open_window(now)
+            else:
+                self.open_window(now)
         self.octets += octets
         if not self.is_on:
             self.chunks += 1
@@ -133,7 +134,8 @@ cdef class Coalescing:
             self.poor += 1
         if self.on_trial or self.poor == MOST_POOR:
             self.stop(now)
-        self.open_window(now)
+        else:
+            self.open_window(now)
 
     cdef void stop(self, uint64_t now) noexcept:
         """No more rests, and no trial for a while."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.server import proxy_protocol
+from broker.server.rests import bound_receiving
 from broker.server.tls import TLSProtocol
 
 if TYPE_CHECKING:
@@ -160,13 +161,6 @@ def bound_segments(server: asyncio.Server, size: int) -> None:
     for listener in server.sockets:
         with socket.socket(fileno=os.dup(listener.fileno())) as same:
             same.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, size)
-
-
-def bound_receiving(sock: Any, size: int) -> None:
-    """Has the kernel keep no more than about `size` bytes for the broker to receive; 0: as many as
-    it likes, which may be megabytes."""
-    if size:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
 
 def set_options(sock: Any, keepalive: tuple[int, ...], send_timeout: float) -> None:

@@ -93,7 +93,7 @@ cdef tuple address_of(sockaddr_storage* address, int fd, bint of_peer):
 
 
 cdef void bound_receiving(int fd, int size) noexcept:
-    """As `entrance.bound_receiving`."""
+    """As `rests.bound_receiving`."""
     if size:
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size))
 

@@ -7,6 +7,13 @@ import socket
 from typing import Any
 
 
+def bound_receiving(sock: Any, size: int) -> None:
+    """Has the kernel keep no more than about `size` bytes for the broker to receive; 0: as many as
+    it likes, which may be megabytes."""
+    if size:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+
+
 class Rests:
     """Of one transport. `receive_size` is what the receive buffer of its socket is bound to: `size`
     bytes for a client of the same machine, else 0, and then it does not rest."""
@@ -40,5 +47,4 @@ class Rests:
             self._transport.resume_reading()
 
     def bound_receiving(self, size: int) -> None:
-        sock = self._transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+        bound_receiving(self._transport.get_extra_info("socket"), size)
