@@ -8,12 +8,16 @@ cdef class Reading:
     cdef int64_t credit                  # ns for which publishes may be read now
     cdef uint64_t credited               # until when it has been given
     cdef uint64_t spent                  # ns of publishes since then
+    cdef uint64_t promised               # ns that chunks about to be read will take
+    cdef uint64_t chunk_ns               # what one took, on average
     cdef uint64_t seen                   # when the last chunk was parsed, or the turn ended
     cdef uint64_t turnover               # of the prefetches in this window, in thousandths
     cdef uint64_t window                 # when it began
     cdef readonly object line            # callbacks of publishers that wait for credit
 
     cpdef void spend(self, uint64_t began, uint64_t now, bint publishes) noexcept
+    cpdef int wait(self, callback, uint64_t began, uint64_t now) except -1
+    cpdef object next_in_line(self)
     cpdef void delivered(self, uint32_t count, uint64_t room) noexcept
     cpdef bint is_over(self) noexcept
     cpdef void end_turn(self, uint64_t now) noexcept

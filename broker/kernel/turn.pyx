@@ -190,11 +190,13 @@ cdef class Turn:
     cdef int read_on(self) except -1:
         """Lets connections with publishes take their next chunk, as far as there is credit."""
         cdef Reading reading = self.reading
-        while reading.line and not reading.is_over():
+        cdef object callback = reading.next_in_line()
+        while callback is not None:
             try:
-                reading.line.popleft()()
+                callback()
             except Exception:
                 log.exception("a connection failed in its turn")
+            callback = reading.next_in_line()
         if reading.line:
             self.wake()               # which brings the next credit
         return 0
@@ -293,8 +295,9 @@ cdef class Turn:
         """Sleeps for a moment if that lets packets gather (`broker.kernel.moderation`)."""
         cdef timespec pause
         cdef uint64_t length = 0
-        if self.is_coalesced:
-            # They gather without a sleep, and say nothing of what one would bring.
+        if self.is_coalesced or self.reading.is_limited:
+            # They gather without a sleep, and say nothing of what one would bring; or publishers
+            # wait for their credit, and consumers for what follows.
             self.is_coalesced = False
             self.moderation.slept(now)
         else:

@@ -251,7 +251,10 @@ cdef class Sockets:
         """Takes a chunk from a socket. False: that is at its end, and its owner has to find out."""
         cdef size_t most = min(self.turn.offer(), self.buffer.length)
         cdef uint64_t before
-        cdef ssize_t got = recv(fd, self.buffer.data, most, MSG_DONTWAIT)
+        cdef ssize_t got
+        if self.turn.reading.is_over() and connection.stays_unread():
+            return True
+        got = recv(fd, self.buffer.data, most, MSG_DONTWAIT)
         if got <= 0:
             return got < 0 and (errno == EAGAIN or errno == EINTR)
         before = self.persister.tail_bytes

@@ -285,7 +285,7 @@ class Config:
     )
     publish_share: int = setting(
         "amqp",
-        50,
+        15,
         "percent",
         "time that the broker spends at most on reading publishes while consumers with a prefetch"
         " take messages as fast as they are delivered, from queues that have more; 100: no limit",

@@ -63,6 +63,8 @@ cdef class FrameParser(ChannelHost):
     cdef int give_way(self) except -1
     cdef bint has_to_wait(self, size_t length) except -1
     cdef bint answers(self, size_t length) except -1
+    cdef bint has_unacked(self) except -1
+    cdef bint stays_unread(self) except -1
     cdef int await_credit(self) except -1
     cdef int keep(self) except -1
     cdef list open_channels(self)

@@ -606,21 +606,33 @@ cdef class FrameParser(ChannelHost):
     cdef bint answers(self, size_t length) except -1:
         """Whether the chunk comes from a client that works off deliveries and publishes the
         results: the acks among them do not wait."""
+        return length < self.turn.reading.offered and self.has_unacked()
+
+    cdef bint has_unacked(self) except -1:
         cdef Channel channel
-        if length < self.turn.reading.offered:
-            for channel in self.slots:
-                if channel is not None and channel.deliveries.ledger.count:
-                    return True
+        for channel in self.slots:
+            if channel is not None and channel.deliveries.ledger.count:
+                return True
         return False
+
+    cdef bint stays_unread(self) except -1:
+        """Whether what has come waits in the socket: the client published, and what the turn has
+        for publishes is over."""
+        if (self.current_method != METHOD_PUBLISH or self.phase != RUNNING
+                or self.holding & WAITING or self.has_unacked()):
+            return False
+        self.began = <uint64_t> clock.monotonic_ns()
+        self.await_credit()
+        return True
 
     cdef int await_credit(self) except -1:
         """It published, and publishes have had their share of the time: what came waits."""
         if not self.holding & YIELDING:
             self.holding |= YIELDING
             self.stop_reading()
-            self.turn.reading.line.append(self.next_turn)
             self.turn.wake()
-            self.turn.reading.spend(self.began, <uint64_t> clock.monotonic_ns(), True)
+            self.turn.reading.wait(
+                self.next_turn, self.began, <uint64_t> clock.monotonic_ns())
         return 0
 
     cdef Channel channel_at(self, uint16_t number):

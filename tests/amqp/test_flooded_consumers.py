@@ -5,6 +5,7 @@ time. The rule is tested with a clock that the test sets, its way through the br
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest_asyncio
 from broker.kernel.reading import Reading
 from broker.server.tcp import RECEIVE_BYTES
 from tests.amqp import raw
+from tests.bench import generator
+from tests.conftest import Make
 from tests.fuzz.inside import Inside
 
 MS = 1_000_000
@@ -60,6 +63,20 @@ class Flood:
         return (self.published - published) / (self.now - since)
 
 
+def in_line(flood: Flood) -> list[int]:
+    """All publishers wait. Returns the list of those that were called since, which grows."""
+    called: list[int] = []
+    for name in range(PUBLISHERS):
+        flood.reading.wait(functools.partial(called.append, name), flood.now, flood.now)
+    return called
+
+
+def read_on(reading: Reading) -> None:
+    """As the end of a turn does it."""
+    while (callback := reading.next_in_line()) is not None:
+        callback()
+
+
 @pytest.mark.parametrize("share", [5, 20, 50])
 def test_publishes_take_their_share_of_the_time_and_no_more(share: int) -> None:
     flood = Flood(share, taken=PREFETCH, room=PREFETCH)
@@ -73,6 +90,36 @@ def test_a_share_of_100_is_no_limit() -> None:
     flood.share()
     assert not flood.reading.is_limited
     assert flood.published == flood.turns * PUBLISHERS * CHUNK_NS
+
+
+def test_of_those_that_wait_only_as_many_read_on_as_have_time() -> None:
+    flood = Flood(20, taken=PREFETCH, room=PREFETCH)
+    flood.share()
+    called = in_line(flood)
+    while len(called) < PUBLISHERS:
+        before = len(called)
+        read_on(flood.reading)
+        # Two chunks of 70 us take what gathers at most, 100 us.
+        assert len(called) - before <= 2
+        for _ in called[before:]:
+            flood.now += CHUNK_NS
+            flood.reading.spend(flood.now - CHUNK_NS, flood.now, True)
+        flood.reading.delivered(flood.taken, flood.room)
+        flood.now += TURN_NS
+        flood.reading.end_turn(flood.now)
+    assert called == list(range(PUBLISHERS)), "in the order in which they came"
+
+
+def test_all_that_wait_read_on_when_the_limit_ends() -> None:
+    flood = Flood(20, taken=PREFETCH, room=PREFETCH)
+    flood.share()
+    called = in_line(flood)
+    for _ in range(2):
+        flood.now += 100 * MS
+        flood.reading.end_turn(flood.now)
+    assert not flood.reading.is_limited
+    read_on(flood.reading)
+    assert called == list(range(PUBLISHERS))
 
 
 @pytest.mark.parametrize("room", [PREFETCH, 10])
@@ -200,3 +247,13 @@ async def test_what_waited_for_its_time_is_taken_whole(inside: Inside) -> None:
         while waiting(inside):  # noqa: ASYNC110 (it tells nobody)
             await asyncio.sleep(0)
     assert queue.counts.published % (len(FLOOD) // len(PUBLISH)) == 0, "what waited was taken whole"
+
+
+@pytest.mark.parametrize("publishers", ["1", "4"])
+def test_nothing_of_a_flood_over_sockets_is_lost(make_broker: Make, publishers: str) -> None:
+    """What waits stays in its socket; the generator counts, to the last message."""
+    broker = make_broker(publish_share="5")
+    options = ["--publishers", publishers, "--queues", publishers, "--consumers", publishers]
+    acks = ["--ack", "1", "--prefetch", "100", "--count", "300000"]
+    assert generator.run(broker.amqp_port, options + acks)["rate"] > 0
+    broker.close()

@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.flood", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="of the flood")
-    parser.add_argument("--messages", type=int, default=600_000, help="that consumers take alone")
+    parser.add_argument("--messages", type=int, default=4_000_000, help="that consumers take alone")
     parser.add_argument("--broker-cpu", type=int, default=0, help="-1: any")
     parser.add_argument("--generator-cpu", type=int, default=1, help="-1: any")
     parser.add_argument("--against", type=Path, help="another checkout, built")
