@@ -20,16 +20,18 @@ cdef class Moderation:
     cdef int wait                # windows until another is tried
     cdef uint64_t ended          # when the last turn ended, its sleep included
     # In this window, since `opened` (monotonic ns): turns in a hurry, their frames as they count,
-    # the sockets these came from, all frames, other turns.
+    # the sockets these came from, their bytes, all frames, other turns.
     cdef uint64_t opened
     cdef uint64_t turns
     cdef uint64_t frames
     cdef uint64_t chunks
+    cdef uint64_t octets
     cdef uint64_t parsed
     cdef uint64_t calm
 
     cpdef uint64_t pause(
-            self, uint64_t began, uint64_t now, uint64_t frames, uint64_t chunks) noexcept
+            self, uint64_t began, uint64_t now, uint64_t frames, uint64_t chunks,
+            uint64_t octets=*) noexcept
     cdef bint sleeps_longest(self) noexcept
     cpdef void slept(self, uint64_t now) noexcept
     cdef void open_window(self) noexcept

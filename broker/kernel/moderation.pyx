@@ -23,6 +23,7 @@ cdef enum:
     LEAST = 4                    # frames a turn, or no sleep is worth while; a publish has three
     LEAST_LONGER = 24            # the same for a sleep that is longer than the first
     ENOUGH = 1500                # frames of a socket a turn: a longer sleep would gain nothing
+    ENOUGH_OCTETS = 16384        # bytes of a socket a turn: its packets are not small
     MOST = 3000                  # frames of a socket that count: more had gathered otherwise
     # The same while a round is written: a publisher that waits for its confirms sends nothing
     # meanwhile, and what it could send does not gather.
@@ -59,9 +60,11 @@ cdef class Moderation:
     """Asked at the end of each turn."""
 
     cpdef uint64_t pause(
-            self, uint64_t began, uint64_t now, uint64_t frames, uint64_t chunks) noexcept:
+            self, uint64_t began, uint64_t now, uint64_t frames, uint64_t chunks,
+            uint64_t octets=0) noexcept:
         """How many ns to sleep after a turn that took from `began` to `now` (monotonic ns) and
-        parsed `frames` frames in `chunks` chunks; `slept` is called after the sleep."""
+        parsed `frames` frames in `chunks` chunks with `octets` bytes; `slept` is called after the
+        sleep."""
         cdef uint64_t since = began - self.ended
         self.ended = now
         if self.opened == 0:
@@ -77,12 +80,14 @@ cdef class Moderation:
             return 0
         self.turns += 1
         self.chunks += chunks
+        self.octets += octets
         self.frames += min(frames, (AWAITED_MOST if self.is_awaited else MOST) * chunks)
         self.parsed += frames
         if self.turns >= TURNS:
             self.judge(
                 <double> self.frames / self.turns, <double> self.parsed / (now - self.opened),
-                self.frames >= (AWAITED_ENOUGH if self.is_awaited else ENOUGH) * self.chunks)
+                self.frames >= (AWAITED_ENOUGH if self.is_awaited else ENOUGH) * self.chunks
+                or self.octets >= ENOUGH_OCTETS * self.chunks)
             self.open_window()
         return <uint64_t> FIRST_NS << (min(self.level, self.levels()) - 1) if self.level else 0
 
@@ -95,7 +100,7 @@ cdef class Moderation:
         self.ended = now
 
     cdef void open_window(self) noexcept:
-        self.turns = self.frames = self.chunks = self.parsed = self.calm = 0
+        self.turns = self.frames = self.chunks = self.octets = self.parsed = self.calm = 0
         self.opened = self.ended
 
     cdef void judge(self, double gathered, double rate, bint is_enough) noexcept:

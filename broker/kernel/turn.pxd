@@ -20,6 +20,7 @@ cdef class Turn:
     cdef bint is_awaited         # the loop looks at `scheduled` itself
     cdef uint64_t frames         # frames taken apart since the last turn ended
     cdef uint64_t chunks         # chunks that these frames came in
+    cdef uint64_t octets         # bytes of these chunks
     cdef bint is_coalesced       # some of them gathered while their socket rested
     cdef int64_t began_ms        # when it began, ms of our clock
     cdef int64_t drops_left      # messages that queues may still drop in this turn

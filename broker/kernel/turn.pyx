@@ -301,8 +301,9 @@ cdef class Turn:
             self.is_coalesced = False
             self.moderation.slept(now)
         else:
-            length = self.moderation.pause(began, now, self.frames, self.chunks)
-        self.frames = self.chunks = 0
+            length = self.moderation.pause(
+                began, now, self.frames, self.chunks, self.octets)
+        self.frames = self.chunks = self.octets = 0
         if length:
             pause.tv_sec = 0
             pause.tv_nsec = <long> length

@@ -30,6 +30,7 @@ cdef extern from *:
     #include <sys/socket.h>
     #include <sys/epoll.h>
     #include <netinet/in.h>
+    #include <netinet/tcp.h>
     #include <arpa/inet.h>
     """
     ctypedef uint32_t socklen_t
@@ -57,7 +58,7 @@ cdef extern from *:
     int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) nogil
     const char* inet_ntop(int family, const void* source, char* text, socklen_t size) nogil
     uint16_t ntohs(uint16_t number) nogil
-    int SOL_SOCKET, SO_RCVBUF
+    int SOL_SOCKET, SO_RCVBUF, IPPROTO_TCP, TCP_CONGESTION
     int AF_INET, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SHUT_WR, MSG_DONTWAIT, MSG_NOSIGNAL
     int EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD
     uint32_t EPOLLIN, EPOLLOUT
@@ -73,6 +74,7 @@ RETRY_S = 1.0
 """Until a listener looks again that found no descriptor or no memory for a client."""
 NO_GOODBYE = "client unexpectedly closed TCP connection"
 _UNIX = ("unix", 0)
+cdef bytes UNPACED = b"reno"
 
 
 cdef tuple address_of(sockaddr_storage* address, int fd, bint of_peer):
@@ -96,6 +98,11 @@ cdef void bound_receiving(int fd, int size) noexcept:
     """As `rests.bound_receiving`."""
     if size:
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size))
+
+
+cdef void send_unpaced(int fd) noexcept:
+    """As `entrance.send_unpaced`."""
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, <const char*> UNPACED, len(UNPACED))
 
 
 cdef class PlainSocket:
@@ -405,6 +412,7 @@ cdef class PlainListener:
         if peer[0] == local[0] and address.ss_family != AF_UNIX:
             size = self.broker.config.local_receive_buffer
             bound_receiving(fd, size)
+            send_unpaced(fd)
         try:
             transport = PlainSocket(self.broker, fd)
             transport.receive_size = size

@@ -134,6 +134,7 @@ cdef class FrameParser(ChannelHost):
         self.began = <uint64_t> clock.monotonic_ns()
         self.recv_oct += length
         self.turn.chunks += 1
+        self.turn.octets += length
         self.heard = True
         if self.phase >= CLOSING:
             self.discard(length)

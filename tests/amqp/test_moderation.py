@@ -19,8 +19,8 @@ Arrivals = Callable[["Turns"], int]
 
 
 class Turns:
-    """A loop with one client: `arrivals` says how many frames have come at `now`, which may be
-    none."""
+    """A loop with one client: `arrivals` says how many frames of `octets` bytes have come at `now`,
+    which may be none."""
 
     def __init__(
         self,
@@ -28,7 +28,9 @@ class Turns:
         moderation: Moderation | None = None,
         turn_ns: int = TURN_NS,
         frame_ns: int = FRAME_NS,
+        octets: int = 0,
     ) -> None:
+        self.octets = octets
         self.turn_ns = turn_ns
         self.frame_ns = frame_ns
         self.arrivals = arrivals
@@ -56,7 +58,7 @@ class Turns:
         self.now += self.turn_ns + count * self.frame_ns
         self.ended = self.now
         if self.moderation is not None and (
-            length := self.moderation.pause(began, self.now, count, 1)
+            length := self.moderation.pause(began, self.now, count, 1, count * self.octets)
         ):
             self.now += length
             self.slept += 1
@@ -179,6 +181,16 @@ def test_a_loop_with_time_between_its_turns_never_sleeps() -> None:
     turns = Turns(at_a_rate(8_000), Moderation())
     turns.run(1_000)
     assert turns.slept == 0
+
+
+def test_what_comes_in_large_chunks_is_not_slept_behind() -> None:
+    """Publishes of 1 KiB: sleeping would let more of them gather, and save next to nothing."""
+    turns = Turns(at_a_rate(1_500_000, 96), Moderation(), octets=1024 // 3)
+    turns.run(200)
+    assert turns.slept == 0
+    small = Turns(at_a_rate(1_500_000, 96), Moderation(), octets=60 // 3)
+    small.run(200)
+    assert small.slept > 0
 
 
 def test_long_turns_are_not_slept_behind() -> None:

@@ -1,9 +1,11 @@
-"""The kernel's receive buffer of a connection from the same machine is bounded."""
+"""The kernel's receive buffer of a connection from the same machine is bounded, and what it is
+sent is not paced."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -11,23 +13,49 @@ import pytest
 
 from tests.amqp.raw import Client
 from tests.conftest import Make
+from tests.listeners.certificates import Authority
 
 pytestmark = pytest.mark.skipif(
     shutil.which("ss") is None, reason="ss is not installed, which shows buffers of the kernel"
 )
 
 
-def receive_buffer(port: int, peer_port: int) -> int:
-    """Bytes, of the broker's side, as `ss` says; the kernel doubles what was asked for."""
+def shown(port: int, peer_port: int) -> str:
+    """What `ss` says of the broker's side."""
     done = subprocess.run(
-        ["ss", "-tmnH", "sport", "=", f":{port}", "dport", "=", f":{peer_port}"],
+        ["ss", "-tminH", "sport", "=", f":{port}", "dport", "=", f":{peer_port}"],
         capture_output=True,
         text=True,
         check=True,
     )
-    found = re.search(r"rb(\d+)", done.stdout)
-    assert found is not None, done.stdout
+    return done.stdout
+
+
+def receive_buffer(port: int, peer_port: int) -> int:
+    """Bytes; the kernel doubles what was asked for."""
+    found = re.search(r"rb(\d+)", shown(port, peer_port))
+    assert found is not None
     return int(found[1])
+
+
+@pytest.mark.parametrize("name", ["amqp", "amqps"])
+def test_what_a_client_of_the_same_machine_is_sent_is_not_paced(
+    make_broker: Make, authority: Authority, name: str
+) -> None:
+    broker = make_broker(amqps_port=0, tls_cert_file=authority.directory / "server.pem")
+    host, port = broker.addresses[name]
+    with socket.create_connection((host, port)) as plain:
+        peer_port = plain.getsockname()[1]
+        if name == "amqps":
+            secure = authority.client_context().wrap_socket(plain, server_hostname="localhost")
+            client: socket.socket = secure
+        else:
+            client = plain
+        client.sendall(b"AMQP\x00\x00\x09\x01")
+        assert client.recv(1)  # it is accepted
+        assert " reno " in shown(port, peer_port)
+        client.close()
+    broker.close()
 
 
 @pytest.mark.parametrize(("setting", "wanted"), [(65_536, 131_072), (200_000, 400_000)])
