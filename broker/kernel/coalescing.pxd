@@ -30,6 +30,7 @@ cdef class Coalescing:
     cdef int poor                # windows behind each other that were not worth while
 
     cpdef uint64_t rest(self, uint64_t now, uint64_t octets, bint is_all) noexcept
+    cpdef void narrow(self, uint64_t offered) noexcept
     cdef void open_window(self, uint64_t now) noexcept
     cdef void choose(self, uint64_t now) noexcept
     cdef double rate(self, uint64_t now) noexcept

@@ -29,15 +29,16 @@ cdef enum:
     WINDOW = 64                  # chunks that are looked at before a trial,
     OFTEN = 48                   # of which at least this number are small
     # What the client may send before its window is narrow: the kernel takes nothing back that it
-    # has offered, but has no room for that any more, and would drop what comes in a rest. With each
-    # acknowledgement it rounds up what it offers, mostly to a KiB or less.
-    WIDE = 262144
+    # has offered, but has no room for that any more, and would drop what comes in a long rest. With
+    # each acknowledgement it rounds up what it offers, mostly to a KiB or less: chunks below that
+    # never narrow the window, and more gathers in a rest.
+    WIDE = 262144                # if it does not say what it has offered
     ROUNDED = 1024
     MOST_WIDE = 512              # chunks for that
-    GAP_NS = 20000000            # without a chunk: the client has stopped, or something was dropped
+    GAP_NS = 40000000            # without a chunk: the client has stopped, or something was dropped
     # A period is a rest and the burst of chunks behind it, up to a short one.
     FIRST = 4                    # periods of a trial that do not count
-    EARLY = 6                    # after which it is over if less comes than without rests
+    EARLY = 6                    # after which it is over if much less comes than without rests
     PERIODS = 8                  # that count; as many are judged later
     MOST_EMPTY = 8               # bursts behind each other that were only a short chunk
     MOST_POOR = 2                # windows behind each other that were not worth while
@@ -46,6 +47,8 @@ cdef enum:
 
 # Rests are worth while if this many times as much comes as without.
 cdef double WORTH = 1.25
+# A client of which less than this part comes waits for answers.
+cdef double WAITS = 0.75
 
 
 @cython.final
@@ -70,6 +73,8 @@ cdef class Coalescing:
         elif self.wide:
             self.wide -= min(self.wide, max(octets, ROUNDED) - ROUNDED)
             self.chunks += 1
+            if octets < ROUNDED:
+                length = LEAST_NS
             if self.wide == 0:
                 self.open_window(now)
             elif self.chunks == MOST_WIDE:
@@ -82,6 +87,11 @@ cdef class Coalescing:
                 self.stop(now)
         self.last = now + length
         return length
+
+    cpdef void narrow(self, uint64_t offered) noexcept:
+        """The client may send `offered` bytes before its window is narrow; 0: it is not known."""
+        if offered:
+            self.wide = min(offered, <uint64_t> WIDE)
 
     cdef void open_window(self, uint64_t now) noexcept:
         self.chunks = self.small = self.periods = 0
@@ -115,7 +125,7 @@ cdef class Coalescing:
             if self.periods == FIRST:
                 self.octets = 0
                 self.opened = now
-            elif self.periods == EARLY and self.rate(now) < self.unrested:
+            elif self.periods == EARLY and self.rate(now) < self.unrested * WAITS:
                 self.stop(now)
             elif self.periods == FIRST + PERIODS:
                 self.judge(now)
@@ -132,7 +142,8 @@ cdef class Coalescing:
             self.on_trial = False
         else:
             self.poor += 1
-        if self.on_trial or self.poor == MOST_POOR:
+        # Where several clients share a processor, a trial is worth while when all of them rest.
+        if self.poor == MOST_POOR or (self.on_trial and self.rate(now) < self.unrested):
             self.stop(now)
         else:
             self.open_window(now)

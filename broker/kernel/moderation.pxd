@@ -16,6 +16,7 @@ cdef class Moderation:
     cdef double rate
     cdef double unslept          # `rate` without a sleep; 0: not known
     cdef double promised         # the most that `rate` was, slowly forgotten
+    cdef double settled          # `rate` when the last trial was over
     cdef bint is_longest         # the next sleep to try is a shorter one
     cdef int wait                # windows until another is tried
     cdef uint64_t ended          # when the last turn ended, its sleep included

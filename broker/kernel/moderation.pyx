@@ -51,8 +51,10 @@ cdef double AS_MUCH = 0.85
 cdef double SHARE = 0.25
 # How much of what a second had once is forgotten with a window.
 cdef double FORGOTTEN = 0.02
-# With less than this part of what a second had once, a longer sleep is tried soon.
+# With less than this part of what a second had once, a longer sleep is tried soon; and with this
+# many times as much as when the last trial was over.
 cdef double LOST = 0.6
+cdef double GAINED = 2.0
 
 
 @cython.final
@@ -119,11 +121,12 @@ cdef class Moderation:
         else:
             self.wait = max(self.wait - 1, 0)
             self.note(gathered, rate)
-            if self.rate < self.promised * LOST:
+            if self.rate < self.promised * LOST or self.rate > self.settled * GAINED:
                 # What comes is of another kind now.
                 self.gathered = self.unslept = 0
                 self.climbs = True
                 self.wait = 0
+                self.settled = self.rate
             elif self.wait == 0:
                 self.choose(is_enough)
 
@@ -194,4 +197,5 @@ cdef class Moderation:
         self.on_trial = self.climbs = False
         self.level = level
         self.is_longest = level > 0 and not self.is_longest
+        self.settled = self.rate
         self.wait = PATIENCE << self.failed

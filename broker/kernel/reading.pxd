@@ -1,6 +1,13 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
+# Only a connection that floods waits: as much as FLOOD_BYTES of its publishes came at a time, and
+# not less than CALM_BYTES since.
+cdef enum:
+    FLOOD_BYTES = 16384
+    CALM_BYTES = 4096
+
+
 cdef class Reading:
     cdef public unsigned int share       # percent of the time, while consumers take messages
     cdef readonly bint is_limited

@@ -10,7 +10,8 @@ in `WINDOW_NS`, publishes are read for a share of the time, 64 KiB at once. What
 its socket, and the connection waits in a line for the next credit; acks, and sockets that take
 bytes again, find the loop free in between. Consumers that need longer for a prefetch are not
 delayed by such turns: they limit no publisher. Nor do consumers without a prefetch: they wait for
-no ack, and a turn fills the sockets of those that are fast.
+no ack, and a turn fills the sockets of those that are fast. And publishers of which little comes at
+a time, because they wait for their confirms, never wait in the line.
 """
 
 from collections import deque

@@ -20,7 +20,7 @@ from posix.time cimport nanosleep, timespec
 
 from broker.kernel cimport clock
 from broker.kernel.moderation cimport Moderation
-from broker.kernel.reading cimport Reading
+from broker.kernel.reading cimport FLOOD_BYTES, Reading
 from broker.kernel.through cimport long_list
 
 
@@ -235,7 +235,9 @@ cdef class Turn:
 
     cdef size_t offer(self) noexcept:
         """Bytes to receive at a time."""
-        return LATE_BYTES if self.is_late() or self.reading.is_over() else self.reading.offered
+        if self.is_late():
+            return LATE_BYTES
+        return FLOOD_BYTES if self.reading.is_over() else self.reading.offered
 
     @property
     def offered(self):
@@ -295,7 +297,7 @@ cdef class Turn:
         """Sleeps for a moment if that lets packets gather (`broker.kernel.moderation`)."""
         cdef timespec pause
         cdef uint64_t length = 0
-        if self.is_coalesced or self.reading.is_limited:
+        if self.is_coalesced or self.reading.line:
             # They gather without a sleep, and say nothing of what one would bring; or publishers
             # wait for their credit, and consumers for what follows.
             self.is_coalesced = False

@@ -51,6 +51,7 @@ cdef extern from *:
         epoll_data_t data
     int accept4(int fd, sockaddr* address, socklen_t* length, int flags) nogil
     int setsockopt(int fd, int level, int name, const void* value, socklen_t length) nogil
+    int getsockopt(int fd, int level, int name, void* value, socklen_t* length) nogil
     int getsockname(int fd, sockaddr* address, socklen_t* length) nogil
     int shutdown(int fd, int how) nogil
     ssize_t recv(int fd, void* data, size_t length, int flags) nogil
@@ -58,7 +59,7 @@ cdef extern from *:
     int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) nogil
     const char* inet_ntop(int family, const void* source, char* text, socklen_t size) nogil
     uint16_t ntohs(uint16_t number) nogil
-    int SOL_SOCKET, SO_RCVBUF, IPPROTO_TCP, TCP_CONGESTION
+    int SOL_SOCKET, SO_RCVBUF, IPPROTO_TCP, TCP_CONGESTION, TCP_INFO
     int AF_INET, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SHUT_WR, MSG_DONTWAIT, MSG_NOSIGNAL
     int EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD
     uint32_t EPOLLIN, EPOLLOUT
@@ -68,6 +69,7 @@ log = logging.getLogger("leveret.connection")
 
 cdef enum:
     ACCEPTED_AT_ONCE = 16        # sockets a listener takes in a turn; others have theirs between
+    OFFERED_AT = 58              # tcpi_rcv_wnd in struct tcp_info, which has it since Linux 6.2
     END_NS = 30000               # what the end of a socket takes of a turn, at least
 
 RETRY_S = 1.0
@@ -172,6 +174,14 @@ cdef class PlainSocket:
         """As of `rests.py`."""
         if self.fd >= 0:
             bound_receiving(self.fd, size)
+
+    def offered(self):
+        """As of `rests.py`."""
+        cdef uint32_t info[OFFERED_AT + 1]
+        cdef socklen_t length = sizeof(info)
+        if self.fd < 0 or getsockopt(self.fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0:
+            return 0
+        return info[OFFERED_AT] if length == sizeof(info) else 0
 
     def ready(self, uint32_t events):
         """The selector saw more than bytes to receive, or an end among them."""

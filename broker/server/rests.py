@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import socket
+import struct
 from typing import Any
+
+_OFFERED = struct.Struct("=232xI")
+"""tcpi_rcv_wnd in struct tcp_info, which has it since Linux 6.2."""
 
 
 def bound_receiving(sock: Any, size: int) -> None:
@@ -45,6 +49,12 @@ class Rests:
         self._resting = False
         if not self.paused:
             self._transport.resume_reading()
+
+    def offered(self) -> int:
+        """Bytes that the client may send: the receive window. 0: the kernel does not say."""
+        sock = self._transport.get_extra_info("socket")
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _OFFERED.size)
+        return int(_OFFERED.unpack(info)[0]) if len(info) == _OFFERED.size else 0
 
     def bound_receiving(self, size: int) -> None:
         bound_receiving(self._transport.get_extra_info("socket"), size)

@@ -280,6 +280,8 @@ cdef class Sockets:
         length = coalescing.rest(now, got, is_all)
         if coalescing.is_on != was_on:
             self.coalesced += 1 if coalescing.is_on else -1
+            if coalescing.is_on:
+                coalescing.narrow(rests.offered())
             rests.bound_receiving(NARROW if coalescing.is_on else rests.receive_size)
         if coalescing.is_on and not coalescing.wide:
             self.turn.is_coalesced = True

@@ -45,6 +45,7 @@ cdef class FrameParser(ChannelHost):
     cdef readonly Channel collecting  # whose body is waited for; None if none is
     cdef uint64_t began                  # when it began to take the chunk apart, monotonic ns
     cdef int holding                     # flags; zero is the fast path
+    cdef bint floods                     # as `reading.pxd` says, if it publishes
     cdef public bint paused              # the transport is not read: memory is full
     cdef public bint blocked             # nor is it here: it wanted to publish during an alarm
     cdef public bint heard               # something came since the last heartbeat check
@@ -61,6 +62,7 @@ cdef class FrameParser(ChannelHost):
     cdef int method(self, uint16_t number, const uint8_t* payload, uint32_t size) except -1
     cdef int count_asked(self, uint64_t more) except -1
     cdef int give_way(self) except -1
+    cdef void count_chunk(self, size_t length) noexcept
     cdef bint has_to_wait(self, size_t length) except -1
     cdef bint answers(self, size_t length) except -1
     cdef bint has_unacked(self) except -1

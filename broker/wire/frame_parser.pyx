@@ -15,6 +15,7 @@ from libc.stdlib cimport calloc, free
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, load64
 from broker.kernel.octets cimport Octets, octets
+from broker.kernel.reading cimport CALM_BYTES, FLOOD_BYTES
 from broker.kernel.turn cimport Turn
 from broker.schema.errors import (
     AMQPError, ChannelFault, CommandInvalid, FrameError, InternalFault, UnexpectedFrame,
@@ -132,10 +133,7 @@ cdef class FrameParser(ChannelHost):
         cdef uint64_t now
         clock.refresh()
         self.began = <uint64_t> clock.monotonic_ns()
-        self.recv_oct += length
-        self.turn.chunks += 1
-        self.turn.octets += length
-        self.heard = True
+        self.count_chunk(length)
         if self.phase >= CLOSING:
             self.discard(length)
             if self.phase == CLOSED:
@@ -192,6 +190,16 @@ cdef class FrameParser(ChannelHost):
             self.holding |= UNSENT
             self.stop_reading()
         return 0
+
+    cdef void count_chunk(self, size_t length) noexcept:
+        self.heard = True
+        self.recv_oct += length
+        self.turn.chunks += 1
+        self.turn.octets += length
+        if length >= FLOOD_BYTES:
+            self.floods = True
+        elif length < CALM_BYTES:
+            self.floods = False
 
     @property
     def is_stuck(self):
@@ -263,7 +271,7 @@ cdef class FrameParser(ChannelHost):
     cdef int take_waiting(self) except -1:
         """Parses the remaining bytes, if there is no reason to wait any more."""
         cdef bytes waiting
-        if self.holding & WAITING:
+        if self.holding & WAITING or self.partial.length == 0:
             return 0
         waiting = self.partial.data[:self.partial.length]
         emptied(self.partial)
@@ -598,8 +606,8 @@ cdef class FrameParser(ChannelHost):
         if self.turn.is_late():
             self.give_way()
             return True
-        if (self.current_method == METHOD_PUBLISH and self.turn.reading.is_over()
-                and not self.answers(length)):
+        if (self.floods and self.current_method == METHOD_PUBLISH
+                and self.turn.reading.is_over() and not self.answers(length)):
             self.await_credit()
             return True
         return False
@@ -617,9 +625,9 @@ cdef class FrameParser(ChannelHost):
         return False
 
     cdef bint stays_unread(self) except -1:
-        """Whether what has come waits in the socket: the client published, and what the turn has
-        for publishes is over."""
-        if (self.current_method != METHOD_PUBLISH or self.phase != RUNNING
+        """Whether what has come waits in the socket: the client floods, and what the turn has for
+        publishes is over."""
+        if (not self.floods or self.current_method != METHOD_PUBLISH or self.phase != RUNNING
                 or self.holding & WAITING or self.has_unacked()):
             return False
         self.began = <uint64_t> clock.monotonic_ns()

@@ -182,3 +182,68 @@ def test_a_client_that_becomes_slow_is_read_at_once_after_some_rests() -> None:
         length = coalescing.rest(now, 68, True)
         now += length
         rests += length > 0
+
+
+def begun(coalescing: Coalescing, octets: int) -> int:
+    """So much came at each look until a trial began. Returns when that was."""
+    now = 100 * SECOND
+    while not coalescing.is_on:
+        now += SLEEP_NS
+        assert coalescing.rest(now, octets, True) == 0
+    return now
+
+
+def test_the_window_becomes_narrow_though_little_comes_at_a_time() -> None:
+    """One of many clients: the kernel takes nothing back of its window for chunks below a KiB."""
+    coalescing = Coalescing()
+    now = begun(coalescing, 800)
+    coalescing.narrow(100_000)
+    assert coalescing.wide == 100_000
+    chunks = waited = 0
+    while coalescing.wide:
+        octets = 800 * (waited + SLEEP_NS) // SLEEP_NS
+        now += SLEEP_NS
+        waited = coalescing.rest(now, octets, True)
+        now += waited
+        chunks += 1
+    assert chunks < 50
+
+
+def test_a_kernel_that_does_not_say_what_it_offered_is_taken_to_have_offered_much() -> None:
+    coalescing = Coalescing()
+    begun(coalescing, 8_000)
+    most = coalescing.wide
+    coalescing.narrow(0)
+    assert coalescing.wide == most > WIDE
+
+
+def tried(gains: list[float]) -> bool:
+    """Whether the socket still rests when it was in this many times as much as before, with each
+    rest and the burst behind it."""
+    coalescing = Coalescing()
+    now = begun(coalescing, 4_000)
+    coalescing.narrow(1)
+    now += SLEEP_NS
+    coalescing.rest(now, 4_000, True)
+    assert not coalescing.wide
+    waited = SLEEP_NS
+    for gain in gains:
+        now += 10 * US
+        coalescing.rest(now, int(4_000 * gain * waited / SLEEP_NS), False)
+        waited = coalescing.rest(now, 0, True)
+        now += waited
+        if not coalescing.is_on:
+            return False
+        waited += 10 * US
+    return True
+
+
+def test_a_trial_that_gains_little_at_first_has_a_second_chance() -> None:
+    """Other clients of the same processor rest a little later."""
+    assert tried([1.1] * 13 + [2.0] * 30)
+    assert not tried([1.1] * 40)
+
+
+def test_a_trial_with_which_less_comes_is_over_soon() -> None:
+    assert not tried([0.5] * 8)
+    assert not tried([0.9] * 14)

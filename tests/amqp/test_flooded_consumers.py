@@ -234,6 +234,29 @@ async def test_the_acks_of_a_client_that_publishes_what_it_worked_off_do_not_wai
     assert queue.deliveries.acked > acked
 
 
+async def test_a_publisher_of_whom_little_comes_at_a_time_does_not_wait(inside: Inside) -> None:
+    """It waits for its confirms, and so it leaves consumers their time."""
+    await flooded(inside)
+    wire, consumer = inside.wires[PUBLISHERS]
+    queue = inside.broker.vhosts["/"].queues["flooded"]
+    calm = inside.wires[PUBLISHERS - 1][1]
+    async with asyncio.timeout(120):
+        while True:
+            for _, session in inside.wires[: PUBLISHERS - 1]:
+                if not session.yielding:
+                    session.feed(FLOOD)
+            if inside.broker.turn.reading.is_over():
+                before = queue.counts.published
+                calm.feed(PUBLISH * 10)
+                assert queue.counts.published == before + 10
+                assert not calm.yielding
+                break
+            if DELIVER in wire.out:
+                wire.out.clear()
+                consumer.feed(ACK)
+            await asyncio.sleep(0)
+
+
 async def test_what_waited_for_its_time_is_taken_whole(inside: Inside) -> None:
     await flooded(inside)
     wire, consumer = inside.wires[PUBLISHERS]

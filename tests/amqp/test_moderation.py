@@ -124,6 +124,20 @@ def test_a_longer_sleep_is_tried_soon_when_much_less_comes_than_before() -> None
     assert moderation.level > 1
 
 
+def test_a_longer_sleep_is_tried_soon_when_much_more_comes_than_before() -> None:
+    """A client that flushes each message, behind hours of one whose messages are few: trials of a
+    longer sleep had failed, and were rare."""
+    moderation = Moderation()
+    turns = Turns(at_a_rate(60_000, 3), moderation, turn_ns=35 * US)
+    turns.run(10_000)
+    assert moderation.level <= 1
+    turns.arrivals = at_a_rate(1_800_000)
+    turns.begun = turns.now
+    turns.turn_ns = TURN_NS
+    turns.run(250)
+    assert moderation.level > 1
+
+
 def test_packets_of_a_client_that_sends_without_waiting_gather() -> None:
     turns = Turns(at_a_rate(1_800_000), Moderation())
     turns.run(200)

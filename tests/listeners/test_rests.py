@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -71,3 +72,19 @@ def test_only_clients_of_the_same_machine_have_a_buffer_to_narrow(transport: Tra
     assert transport.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 32_768
     transport.extra["peername"] = ("192.0.2.1", 50_000)
     assert Rests(transport, 98_304).receive_size == 0
+
+
+def test_it_says_how_much_a_client_may_send() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        made = Transport(client.getsockname(), server.getsockname())
+        made.extra["socket"], _ = server.accept()
+        version = tuple(map(int, platform.release().split(".")[:2]))
+        try:
+            offered = Rests(made, 98_304).offered()
+        finally:
+            made.extra["socket"].close()
+            made.socket.close()
+    assert 32_768 < offered < 16 * 1024 * 1024 if version >= (6, 2) else offered == 0
