@@ -73,12 +73,12 @@ cdef class Coalescing:
         elif self.wide:
             self.wide -= min(self.wide, max(octets, ROUNDED) - ROUNDED)
             self.chunks += 1
-            if octets < ROUNDED:
-                length = LEAST_NS
             if self.wide == 0:
                 self.open_window(now)
             elif self.chunks == MOST_WIDE:
                 self.stop(now)
+            elif octets < ROUNDED:
+                length = LEAST_NS
         else:
             self.burst += octets
             if is_all and octets < SHORT:

@@ -40,8 +40,9 @@ cdef class Reading:
         self.line = deque()
 
     cpdef void spend(self, uint64_t began, uint64_t now, bint publishes) noexcept:
-        """A chunk that the loop had received at `began` is parsed, or waits. What the loop did
-        since the chunk before, to receive it or to let its connection wait, counts, too."""
+        """A chunk that the loop had received at `began` is parsed, or waits. Those of a flood of
+        `publishes` count, with what the loop did since the chunk before, to receive them or to let
+        their connection wait."""
         cdef uint64_t took = now - max(self.seen, began - LOOP_NS)
         if publishes:
             self.spent += took

@@ -287,8 +287,9 @@ class Config:
         "amqp",
         15,
         "percent",
-        "time that the broker spends at most on reading publishes while consumers with a prefetch"
-        " take messages as fast as they are delivered, from queues that have more; 100: no limit",
+        "time that the broker spends at most on publishers that flood, 16 KiB and more at a time,"
+        " while consumers with a prefetch take messages as fast as they are delivered, from queues"
+        " that have more; 100: no limit",
         least=5,
         reload=True,
     )

@@ -184,7 +184,8 @@ cdef class FrameParser(ChannelHost):
             self.fail(InternalFault("internal error; the broker's log has the details"))
         now = <uint64_t> clock.monotonic_ns()
         self.turn.taken_ns += now - self.began
-        self.turn.reading.spend(self.began, now, self.current_method == METHOD_PUBLISH)
+        self.turn.reading.spend(
+            self.began, now, self.floods and self.current_method == METHOD_PUBLISH)
         # Once a chunk, whatever was written: returns, confirms and answers are not limited.
         if self.output.congested and self.phase == RUNNING and self.is_stuck:
             self.holding |= UNSENT

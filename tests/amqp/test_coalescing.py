@@ -217,6 +217,17 @@ def test_a_kernel_that_does_not_say_what_it_offered_is_taken_to_have_offered_muc
     assert coalescing.wide == most > WIDE
 
 
+def test_a_socket_whose_window_never_becomes_narrow_does_not_rest_behind_its_trial() -> None:
+    coalescing = Coalescing()
+    now = begun(coalescing, 500)
+    rest = 1
+    while coalescing.is_on:
+        now += SLEEP_NS
+        rest = coalescing.rest(now, 500, True)
+        now += rest
+    assert rest == 0
+
+
 def tried(gains: list[float]) -> bool:
     """Whether the socket still rests when it was in this many times as much as before, with each
     rest and the burst behind it."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pika.adapters.blocking_connection import BlockingChannel
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
+
+from tests.appliance import Appliance
+from tests.web.conftest import CHROMIUM, FLAGS, TIMEOUT_MS
 
 # A chart of its own on the page, pushed by hand, one second after the other; counts drawings.
 CHART = """async (base) => {
@@ -121,18 +124,29 @@ NODES = """() => {
 }"""
 
 
-def test_scripts_leave_the_rows_of_a_list_as_they_came(page: Page, queue: str) -> None:
+def test_scripts_leave_the_rows_of_a_list_as_they_came(
+    browser: Browser, session_state: Any, shared_leveret: Appliance, queue: str
+) -> None:
     """A list has thousands of attributes: one that looked at each of them would make an object of
-    each, and one set on each row would have every cell styled again."""
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable")
-    page.add_init_script(WATCH_ROWS)
-    page.goto("/queues", wait_until="load")
-    expect(page.locator("#live-state")).to_have_text("live")
-    found = page.evaluate(NODES)
+    each, and one set on each row would have every cell styled again. A browser of its own counts:
+    nodes of closed pages may stay for long."""
+    own = browser.browser_type.launch(executable_path=CHROMIUM, args=FLAGS)
+    try:
+        page = own.new_context(
+            base_url=shared_leveret.http_url, storage_state=session_state
+        ).new_page()
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable")
+        page.add_init_script(WATCH_ROWS)
+        page.goto("/queues", wait_until="load")
+        expect(page.locator("#live-state")).to_have_text("live", timeout=TIMEOUT_MS)
+        found = page.evaluate(NODES)
+        # What the page has thrown away counts until it is collected; an object of an attribute
+        # stays.
+        session.send("HeapProfiler.collectGarbage")
+        metrics = session.send("Performance.getMetrics")["metrics"]
+    finally:
+        own.close()
     assert found["touched"] == 0
-    # What the page has thrown away counts until it is collected; an object of an attribute stays.
-    session.send("HeapProfiler.collectGarbage")
-    metrics = session.send("Performance.getMetrics")["metrics"]
     made = next(one["value"] for one in metrics if one["name"] == "Nodes")
     assert made < found["nodes"] + found["attributes"] / 2
