@@ -56,9 +56,11 @@ def measure(broker: Leveret, name: str, options: argparse.Namespace) -> tuple[fl
     flood = (*PUBLISHERS, "--duration", str(options.seconds))
     with subprocess.Popen(command(port, name, cpu, flood), stdout=subprocess.DEVNULL) as publishers:
         time.sleep(BEGUN_S)
-        meanwhile = rate(port, name, cpu, options.messages // 4)
+        meanwhile = rate(port, name, cpu, options.meanwhile)
         if publishers.poll() is not None:
-            raise generator.GeneratorFailed("the flood ended before the consumers: --seconds")
+            raise generator.GeneratorFailed(
+                "the flood ended before the consumers: more --seconds, or less --meanwhile"
+            )
         publishers.wait()
     last = ("--publishers", "1", "--consumers", "0", "--count", "1")
     deleting = [each for each in command(port, name, cpu, last) if each != "--keep"]
@@ -78,6 +80,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="of the flood")
     parser.add_argument("--messages", type=int, default=4_000_000, help="that consumers take alone")
+    parser.add_argument(
+        "--meanwhile",
+        type=int,
+        default=1_000_000,
+        help="messages that they take during the flood; ff8fe0b takes 100,000 a second",
+    )
     parser.add_argument("--broker-cpu", type=int, default=0, help="-1: any")
     parser.add_argument("--generator-cpu", type=int, default=1, help="-1: any")
     parser.add_argument("--against", type=Path, help="another checkout, built")
