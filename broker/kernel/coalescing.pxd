@@ -11,7 +11,7 @@ cdef enum:
 
 cdef class Coalescing:
     cdef readonly bint is_on     # the window is narrow, and the socket rests behind short chunks
-    cdef readonly uint64_t wide  # bytes that may come before it is narrow; no rest until then
+    cdef readonly uint64_t wide  # bytes that may come before it is narrow; short rests until then
     cdef bint on_trial
     cdef uint64_t length         # of a rest
     cdef double unrested         # bytes a nanosecond that came without rests

@@ -30,6 +30,11 @@ cdef enum:
     MOST_BYTES = 256 * 1024
 
 
+cdef uint64_t spent_on(Reading reading, uint64_t began, uint64_t now) noexcept:
+    """ns that the loop spent until `now` on what it had seen at `began`, to receive it included."""
+    return now - max(reading.seen, began - LOOP_NS)
+
+
 @cython.final
 cdef class Reading:
     """`share`: percent; 100 is no limit. `line`: what `next_in_line` returns, in its order."""
@@ -43,7 +48,7 @@ cdef class Reading:
         """A chunk that the loop had received at `began` is parsed, or waits. Those of a flood of
         `publishes` count, with what the loop did since the chunk before, to receive them or to let
         their connection wait."""
-        cdef uint64_t took = now - max(self.seen, began - LOOP_NS)
+        cdef uint64_t took = spent_on(self, began, now)
         if publishes:
             self.spent += took
             self.chunk_ns += (<int64_t> took - <int64_t> self.chunk_ns) // 8
@@ -52,7 +57,7 @@ cdef class Reading:
     cpdef int wait(self, callback, uint64_t began, uint64_t now) except -1:
         """A connection with publishes, which the loop had seen at `began`, waits until publishes
         may be read again."""
-        self.spent += now - max(self.seen, began - LOOP_NS)
+        self.spent += spent_on(self, began, now)
         self.seen = now
         self.line.append(callback)
         return 0
