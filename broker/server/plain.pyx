@@ -14,7 +14,7 @@ import socket
 from libc.errno cimport (
     EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno,
 )
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from posix.unistd cimport close as c_close
 
 from broker.kernel.octets cimport Octets, writable_octets
@@ -59,7 +59,7 @@ cdef extern from *:
     int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) nogil
     const char* inet_ntop(int family, const void* source, char* text, socklen_t size) nogil
     uint16_t ntohs(uint16_t number) nogil
-    int SOL_SOCKET, SO_RCVBUF, IPPROTO_TCP, TCP_CONGESTION, TCP_INFO
+    int SOL_SOCKET, SO_RCVBUF, SO_RCVLOWAT, IPPROTO_TCP, TCP_CONGESTION, TCP_INFO
     int AF_INET, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SHUT_WR, MSG_DONTWAIT, MSG_NOSIGNAL
     int EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD
     uint32_t EPOLLIN, EPOLLOUT
@@ -71,6 +71,10 @@ cdef enum:
     ACCEPTED_AT_ONCE = 16        # sockets a listener takes in a turn; others have theirs between
     OFFERED_AT = 58              # tcpi_rcv_wnd in struct tcp_info, which has it since Linux 6.2
     END_NS = 30000               # what the end of a socket takes of a turn, at least
+    # Octets of the shortest frame that says anything. A heartbeat has fewer, and so has a body
+    # frame that is empty, which completes nothing.
+    MORE_THAN_BEAT = 9
+    BEATS = 64                   # octets that are received when they are looked for
 
 RETRY_S = 1.0
 """Until a listener looks again that found no descriptor or no memory for a client."""
@@ -122,6 +126,7 @@ cdef class PlainSocket:
     cdef bint is_ending              # its end is on its way, and nothing is read or written
     cdef bint unread                 # the connection reads no more for now
     cdef bint rests                  # it is not read for some milliseconds
+    cdef bint is_tcp                 # and not of the Unix domain
     cdef readonly int receive_size   # what its receive buffer is bound to; 0: it does not rest
     cdef bint has_end                # nothing follows: its end waits for a turn with time for it
     cdef bint says_end               # nothing is written behind what is unsent
@@ -187,10 +192,43 @@ cdef class PlainSocket:
         """The selector saw more than bytes to receive, or an end among them."""
         if self.fd < 0 or self.is_ending:
             return
+        if self.connection.is_quiet:
+            self.listen_closely()
         if self.events & EPOLLIN and events & ~EPOLLOUT:
             self.receive()
         if self.events & EPOLLOUT and events & ~EPOLLIN and not self.is_ending:
             self.write_rest()
+
+    def listen_quietly(self):
+        """The client has sent nothing but heartbeats for a while: takes what has come. From now on
+        a heartbeat alone does not wake the loop, which is most of what an idle connection costs.
+        Until the next call it waits in the kernel."""
+        cdef uint8_t came[BEATS]
+        cdef ssize_t got
+        if (not self.is_tcp or self.unread or self.rests or self.closing or self.has_end
+                or self.fd < 0):
+            return
+        got = recv(self.fd, came, BEATS, MSG_DONTWAIT)
+        if got > 0:
+            self.connection.receive(came, got)
+        # An end or an error is seen by the selector. And the rest of a frame may be as short as a
+        # heartbeat.
+        if self.fd < 0 or self.is_ending:
+            return
+        if not self.connection.is_between_frames():
+            self.listen_closely()
+        elif not self.connection.is_quiet:
+            self.connection.is_quiet = True
+            self.wake_from(MORE_THAN_BEAT)
+
+    def listen_closely(self):
+        """Something has come: each octet wakes the loop again."""
+        self.connection.is_quiet = False
+        self.wake_from(1)
+
+    cdef void wake_from(self, int least) noexcept:
+        """How many octets have to wait in the kernel before the socket is readable."""
+        setsockopt(self.fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof(least))
 
     cdef int receive(self) except -1:
         cdef Octets buffer = writable_octets(self.broker.receive_buffer)
@@ -426,6 +464,7 @@ cdef class PlainListener:
         try:
             transport = PlainSocket(self.broker, fd)
             transport.receive_size = size
+            transport.is_tcp = address.ss_family != AF_UNIX
             transport.begin(self.broker.accept(transport, peer, local, self.listener, fd))
         except BaseException:
             self.broker.sockets.forget(fd)

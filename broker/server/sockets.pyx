@@ -257,6 +257,8 @@ cdef class Sockets:
         got = recv(fd, self.buffer.data, most, MSG_DONTWAIT)
         if got <= 0:
             return got < 0 and (errno == EAGAIN or errno == EINTR)
+        if connection.is_quiet:
+            self.owners[fd].listen_closely()
         before = self.persister.tail_bytes
         connection.receive(self.buffer.data, got)
         if self.persister.tail_bytes > self.persister.tail_limit:

@@ -8,6 +8,7 @@ from broker.queues.counters cimport DeliveryCounters, QueueCounters
 from broker.store.log.contracts cimport MessageStore
 from broker.store.log.queue_store cimport QueueStore
 from broker.store.log.segments cimport Segments
+from broker.wire.frame_parser cimport FrameParser
 
 cdef extern from *:
     """
@@ -33,6 +34,19 @@ cdef inline void fetch_parts(ClassicQueue queue) noexcept:
     fetch(<PyObject*> queue.counts, (<PyTypeObject*> QueueCounters).tp_basicsize)
     fetch_line(<PyObject*> queue.consumers)
     fetch_line(<PyObject*> queue.confirms)
+
+
+cdef inline void look_ahead_at_rest(list connections, Py_ssize_t place) noexcept:
+    """The same for connections, most of which are at rest: a few octets tell."""
+    cdef FrameParser connection
+    if place + 4 * AHEAD >= len(connections):
+        return
+    connection = <FrameParser> connections[place + 4 * AHEAD]
+    fetch_line(&connection.stirs)
+    fetch_line(&connection.phase)
+    fetch_line(&connection.channel_count)
+    # Its vhost, the last attribute.
+    fetch_line(<char*> <PyObject*> connection + Py_TYPE(connection).tp_basicsize - sizeof(void*))
 
 
 cdef inline void look_ahead(list things, Py_ssize_t place) noexcept:

@@ -104,14 +104,18 @@ cdef class Gauge:
             newest = self.row(self.count - 1)
             if memcmp(newest, row, self.width * sizeof(double)):
                 self.changed_at = at
-            if before > self.times[(self.first + self.count - 1) % ROWS]:
-                # It stood still since the newest row.
+            if before and (self.capacity == 1
+                           or before > self.times[(self.first + self.count - 1) % ROWS]):
+                # It stood still since the newest row; and before that one, too, if that is all that
+                # `settle_down` kept.
                 memcpy(zero, newest, self.width * sizeof(double))
                 if self.history is not None:
                     self.note(before)
                 tick = before - WINDOW_MS + TICK_MS
+                if self.capacity == 1:
+                    self.count = 0
                 while tick <= before:
-                    if tick > self.times[(self.first + self.count - 1) % ROWS]:
+                    if not self.count or tick > self.times[(self.first + self.count - 1) % ROWS]:
                         self.push(tick, zero)
                     tick += TICK_MS
         self.push(at, row)

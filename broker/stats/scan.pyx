@@ -12,7 +12,7 @@ from libc.string cimport memcmp, memcpy, memset
 from broker.kernel.contracts cimport Exchange
 from broker.queues.counters cimport BYTES, READY, UNACKED
 from broker.queues.declared cimport DeclaredQueue
-from broker.stats.ahead cimport look_ahead
+from broker.stats.ahead cimport look_ahead, look_ahead_at_rest
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
 from broker.wire.channel cimport Channel
 from broker.wire.frame_parser cimport FrameParser, RUNNING
@@ -26,6 +26,7 @@ cdef enum:
     CHANNELS_MAX = 64
     REST_LOOKS = 8
     LOOKS_MAX = 500
+    BEAT = 8                     # octets of a heartbeat; what changes a channel has more
 
 # The columns that the functions below read, in their order.
 _READ = {
@@ -133,18 +134,18 @@ cdef void read_connection(FrameParser connection, double* row) noexcept:
     row[3] = connection.output.send_cnt
 
 
-cdef bint is_at_rest(FrameParser connection) except -1:
-    """Whether `visit` would find it as it was: most of very many connections are."""
+cdef bint has_only_beaten(FrameParser connection) except -1:
+    """Whether no more than a heartbeat came and went since the newest row."""
     cdef Gauge gauge
     cdef double* newest
     if connection.gauge is None:
         return False
     gauge = <Gauge> connection.gauge
-    if gauge.active or gauge.ended or not gauge.count:
+    if not gauge.count:
         return False
     newest = gauge.row(gauge.count - 1)
-    return (newest[0] == connection.recv_oct and newest[1] == connection.output.send_oct
-            and newest[2] == connection.recv_cnt and newest[3] == connection.output.send_cnt)
+    return (connection.recv_oct - newest[0] <= BEAT
+            and connection.output.send_oct - newest[1] <= BEAT)
 
 
 cdef int read(str kind, object thing, double* row, double* signs) except -1:
@@ -272,24 +273,34 @@ def scan_connections(list connections, Py_ssize_t start, vhost, int64_t at, int6
     cdef Py_ssize_t turn = at // 1000 % REST_LOOKS
     cdef bint is_lively
     while place < len(connections) and looked < LOOKS_MAX:
-        look_ahead(connections, place)
+        look_ahead_at_rest(connections, place)
         connection = <FrameParser?> connections[place]
         if (connection.channel_count > CHANNELS_MAX or connection.phase != RUNNING
-                or connection.numbered_high or connection.vhost is not vhost):
+                or connection.vhost is not vhost):
             break
         looked += 1
         channels += connection.channel_count
-        if is_at_rest(connection):
-            sums.looked += 1
-            is_lively = False
-        else:
+        if connection.stirs:
+            if not has_only_beaten(connection):
+                connection.channels_stir = True
             is_lively = (
                 visit("connection", connection, at, before, sums, False)
                 or connection.gauge is None or (<Gauge> connection.gauge).active)
-        if is_lively or place % REST_LOOKS == turn:
+            # Its rates have to come to rest, too.
+            connection.stirs = is_lively
+            if not is_lively:
+                connection.channels_stir = False
+        else:
+            # Most of very many: `visit` would find it as it was.
+            sums.looked += 1
+        if connection.channels_stir or place % REST_LOOKS == turn:
             looked += connection.channel_count
             for channel in connection.slots:
                 if channel is not None:
+                    visit("channel", channel, at, before, of_channels, False)
+            # Not looked at above: for most, that would be a wait for memory.
+            if connection.numbered_high:
+                for channel in connection.numbered_high.values():
                     visit("channel", channel, at, before, of_channels, False)
         place += 1
     return place, channels

@@ -35,6 +35,8 @@ log = logging.getLogger("leveret.connection")
 HEARTBEAT = frame(8, 0, b"")
 # A refused stranger waits this long for the end, so that guessing passwords is slow.
 SILENT_CLOSE_S = 3.0
+FEW_BEATS = 64
+"""Octets in half an interval: no more than heartbeats, or as little as them."""
 ROUTES_MAX = 1024
 ROUTED_QUEUES_MAX = 131_072
 """Queues of all routes that a connection remembers, each as often as it is in one: 1 MiB."""
@@ -63,6 +65,7 @@ cdef class Connection(FrameParser):
     cdef object _channels_limit      # of the user, as of that version of the users
     cdef object _limits_version
     cdef int _silent_beats
+    cdef uint64_t _octets_before     # received up to the last heartbeat that was sent
     cdef bint _is_over               # the host has counted its end
     cdef uint32_t _specials
     cdef public object auth_mechanism
@@ -269,6 +272,7 @@ cdef class Connection(FrameParser):
         self._timer.cancel()
         self.phase = RUNNING
         self.output.send(OPEN_OK)
+        self._octets_before = self.recv_oct
         if self.heartbeat:
             self._timer = self._host.later(self.heartbeat / 2, self._beat)
         self._host.opened(self)
@@ -296,8 +300,11 @@ cdef class Connection(FrameParser):
     def _beat(self):
         """Every half interval: sends a heartbeat, and ends a connection that was silent for two
         intervals."""
+        if self.phase == RUNNING and self.recv_oct - self._octets_before <= FEW_BEATS:
+            self._listen_quietly()
         if self.phase != RUNNING:
             return
+        self._octets_before = self.recv_oct
         if (
             self.heard
             or self.paused
@@ -322,6 +329,13 @@ cdef class Connection(FrameParser):
         # and eight bytes cost less than knowing.
         self.send(HEARTBEAT)
         self._timer = self._host.later(self.heartbeat / 2, self._beat)
+
+    def _listen_quietly(self):
+        """Nothing but heartbeats has come for half an interval. Where the kernel can keep them, it
+        does, and they are looked for here."""
+        listen = getattr(self.transport, "listen_quietly", None)
+        if listen is not None:
+            listen()
 
     # -- alarms ------------------------------------------------------------------------------------
 

@@ -49,6 +49,7 @@ cdef class FrameParser(ChannelHost):
     cdef public bint paused              # the transport is not read: memory is full
     cdef public bint blocked             # nor is it here: it wanted to publish during an alarm
     cdef public bint heard               # something came since the last heartbeat check
+    cdef bint is_quiet                   # a heartbeat alone wakes no one: it is looked for
     cdef public object gauge
     cdef uint64_t* ended                 # what channels that are gone did; NULL while none is
 
@@ -63,6 +64,7 @@ cdef class FrameParser(ChannelHost):
     cdef int count_asked(self, uint64_t more) except -1
     cdef int give_way(self) except -1
     cdef void count_chunk(self, size_t length) noexcept
+    cdef bint is_between_frames(self) noexcept
     cdef bint has_to_wait(self, size_t length) except -1
     cdef bint answers(self, size_t length) except -1
     cdef bint has_unacked(self) except -1

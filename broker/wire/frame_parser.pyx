@@ -193,7 +193,7 @@ cdef class FrameParser(ChannelHost):
         return 0
 
     cdef void count_chunk(self, size_t length) noexcept:
-        self.heard = True
+        self.heard = self.stirs = True
         self.recv_oct += length
         self.turn.chunks += 1
         self.turn.octets += length
@@ -201,6 +201,10 @@ cdef class FrameParser(ChannelHost):
             self.floods = True
         elif length < CALM_BYTES:
             self.floods = False
+
+    cdef bint is_between_frames(self) noexcept:
+        """Whether all that came was whole frames, and all of them are carried out."""
+        return self.partial.length == 0 and self.holding == 0
 
     @property
     def is_stuck(self):

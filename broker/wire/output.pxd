@@ -58,6 +58,9 @@ cdef class LargeContent:
 
 
 cdef class OutputOwner:
+    # Octets came or went, or did shortly before the last sample: `broker.stats.scan` looks at it.
+    cdef bint stirs
+    cdef bint channels_stir      # and they were more than heartbeats
     cdef int uncongested(self) except -1
 
 

@@ -135,6 +135,7 @@ cdef class Output(Task):
         cdef bytes rest
         self.send_oct += length
         self.send_cnt += 1
+        self.owner.stirs = True
         if self.in_messages:
             head_length = message_head(head, length)
         if self.fd >= 0:
@@ -195,6 +196,7 @@ cdef class Output(Task):
         message.msg_iov, message.msg_iovlen = parts, 3
         self.send_oct += all_bytes
         self.send_cnt += 1
+        self.owner.stirs = True
         self.passed += all_bytes
         sent = max(<ssize_t> 0, c_sendmsg(self.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL))
         if <size_t> sent == all_bytes:

@@ -7,6 +7,7 @@ import pytest
 from broker.server.app import Broker
 from broker.stats import Series, sample_details
 from management.broker_client import BrokerClient
+from tests.amqp import raw
 from tests.control.unconfirmed import unconfirmed, wait
 from tests.inside import Clock, ack, configure, connect, get, publish, sample, until
 
@@ -115,6 +116,50 @@ def test_a_rate_after_a_rest_is_over_five_seconds(broker: Broker, clock: Clock) 
     assert gauge.rate("publish") == 20
     sample(broker, clock)
     assert gauge.rate("publish") == 0
+
+
+async def test_a_connection_that_rested_has_rates_of_what_comes_and_goes(
+    broker: Broker, clock: Clock
+) -> None:
+    client = await connect(broker, "anna")
+    sample(broker, clock, 60)
+    gauge = broker.stats.gauge("connection", client.session)
+    assert gauge is not None
+    assert gauge.is_quiet
+    received, sent = client.session.recv_oct, client.session.output.send_oct
+    await client.publish("unroutable", 100)
+    sample(broker, clock)
+    assert gauge.rate("recv_oct") == (client.session.recv_oct - received) / 5 > 0
+    assert gauge.rate("send_oct") == (client.session.output.send_oct - sent) / 5 > 0
+    sample(broker, clock, 5)
+    assert gauge.rate("recv_oct") == gauge.rate("send_oct") == 0
+    sent = client.session.output.send_oct
+    client.session.send(b"\x08\x00\x00\x00\x00\x00\x00\xce")
+    await until(lambda: client.session.output.send_oct > sent)
+    sample(broker, clock)
+    assert gauge.rate("send_oct") == 8 / 5
+
+
+@pytest.mark.parametrize("number", [2, 40_000])
+async def test_a_channel_that_rested_has_rates_whatever_its_number(
+    broker: Broker, clock: Clock, number: int
+) -> None:
+    client = await connect(broker, "anna")
+    client.call(number, "channel.open")
+    await until(lambda: number in client.session.channels)
+    channel = client.session.channels[number]
+    client.feed(raw.publish(number, "", "unroutable", b"x"))
+    await client.fence()
+    sample(broker, clock, 60)
+    client.feed(raw.publish(number, "", "unroutable", b"x") * 10)
+    await client.fence()
+    sample(broker, clock)
+    gauge = broker.stats.gauge("channel", channel)
+    assert gauge is not None
+    assert gauge.rate("publish") == 2
+    sample(broker, clock, 5)
+    assert gauge.rate("publish") == 0
+    assert gauge.is_quiet
 
 
 def test_a_queue_that_rested_is_not_stuck_at_its_next_message(broker: Broker, clock: Clock) -> None:

@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,11 +24,10 @@ CALLS_MAX = 3_000_000
 """After this many the test fails instead of hanging: nothing else had its turn."""
 
 
-def run(directory: Path, test: Callable[[Broker], Awaitable[None]]) -> None:
-    """Runs a test beside a broker, in the broker's own loop."""
-    config = Config(
-        data_dir=directory, amqp_port=0, ws_port=0, http_port=0, metrics_port=0, disk_reserve=0
-    )
+def run(directory: Path, test: Callable[[Broker], Awaitable[None]], **settings: Any) -> None:
+    """Runs a test beside a broker with these settings, in the broker's own loop."""
+    ports = dict.fromkeys(("amqp_port", "ws_port", "http_port", "metrics_port"), 0)
+    config = Config(data_dir=directory, disk_reserve=0, **ports, **settings)
     broker = Broker(config)
 
     async def whole() -> None:
