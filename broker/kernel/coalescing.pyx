@@ -35,6 +35,7 @@ cdef enum:
     WIDE = 262144                # if it does not say what it has offered
     ROUNDED = 1024
     MOST_WIDE = 512              # chunks for that
+    MOST_SHORT = 3               # below a KiB behind each other: the client waits for answers
     GAP_NS = 40000000            # without a chunk: the client has stopped, or something was dropped
     # A period is a rest and the burst of chunks behind it, up to a short one.
     FIRST = 4                    # periods of a trial that do not count
@@ -74,10 +75,16 @@ cdef class Coalescing:
             self.wide -= min(self.wide, max(octets, ROUNDED) - ROUNDED)
             self.chunks += 1
             if self.wide == 0:
+                self.empty = 0
                 self.open_window(now)
             elif self.chunks == MOST_WIDE:
                 self.stop(now)
-            elif octets < ROUNDED:
+            elif octets >= ROUNDED:
+                self.empty = 0
+            elif self.empty + 1 == MOST_SHORT:
+                self.stop(now)
+            else:
+                self.empty += 1
                 length = LEAST_NS
         else:
             self.burst += octets
