@@ -33,7 +33,7 @@ cdef class Moderation:
     cpdef uint64_t pause(
             self, uint64_t began, uint64_t now, uint64_t frames, uint64_t chunks,
             uint64_t octets=*) noexcept
-    cdef bint sleeps_longest(self) noexcept
+    cpdef bint needs_rests(self) noexcept
     cpdef void slept(self, uint64_t now) noexcept
     cdef void open_window(self) noexcept
     cdef void judge(self, double gathered, double rate, bint is_enough) noexcept

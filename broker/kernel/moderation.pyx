@@ -49,6 +49,9 @@ cdef double LONGER_WORTH = 1.25
 cdef double AS_MUCH = 0.85
 # What the last window counts in the average of those with one sleep.
 cdef double SHARE = 0.25
+# Frames a nanosecond. Clients that flush as fast as they can send 200,000 messages a second or
+# more, of three frames each.
+cdef double FLOODED = 0.0003
 # How much of what a second had once is forgotten with a window.
 cdef double FORGOTTEN = 0.02
 # With less than this part of what a second had once, a longer sleep is tried soon; and with this
@@ -93,9 +96,10 @@ cdef class Moderation:
             self.open_window()
         return <uint64_t> FIRST_NS << (min(self.level, self.levels()) - 1) if self.level else 0
 
-    cdef bint sleeps_longest(self) noexcept:
-        """Whether no longer sleep can be tried."""
-        return self.level == LEVELS
+    cpdef bint needs_rests(self) noexcept:
+        """Whether no longer sleep can be tried, and very many frames come. Of a client that sends
+        fewer, no more would come if its socket rested."""
+        return self.level == LEVELS and self.rate >= FLOODED
 
     cpdef void slept(self, uint64_t now) noexcept:
         """The sleep is over."""

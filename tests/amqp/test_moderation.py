@@ -7,6 +7,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import pytest
+
 from broker.kernel.moderation import Moderation
 
 US = 1_000
@@ -154,6 +156,22 @@ def test_it_stays_so_for_as_long_as_the_client_sends() -> None:
         frames, made = turns.frames, turns.turns
         turns.run(100)
         assert (turns.frames - frames) / (turns.turns - made) > 45
+
+
+@pytest.mark.parametrize(
+    ("messages", "flooded"), [(20_000, False), (50_000, False), (80_000, False), (230_000, True)]
+)
+def test_sockets_rest_only_where_more_comes_than_clients_at_a_rate_send(
+    messages: int, flooded: bool
+) -> None:
+    moderation = Moderation()
+    turns = Turns(at_a_rate(3 * messages, 3), moderation)
+    turns.run(1_000)
+    found = []
+    for _ in range(100):
+        turns.run(10)
+        found.append(moderation.needs_rests())
+    assert any(found) == flooded
 
 
 def test_few_packets_gather_in_the_shortest_sleep_and_wait_no_longer() -> None:
