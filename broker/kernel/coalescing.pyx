@@ -9,7 +9,8 @@ what waits for room, and the broker needs three times as long to receive it. No 
 each chunk that is received makes room for a large packet, until nothing waits at the client any
 more, and the next rest begins.
 
-A trial is made of sockets whose chunks stay small in the longest sleep of the loop. Rests are kept
+A trial is made of sockets whose chunks stay small in the longest sleep of the loop, where very many
+frames come (`Moderation.needs_rests`). Rests are kept
 if more comes with them. A client that waits for an answer loses the time of a trial, and trials
 that fail become rare.
 """
@@ -81,11 +82,12 @@ cdef class Coalescing:
                 self.stop(now)
             elif octets >= ROUNDED:
                 self.empty = 0
-            elif self.empty + 1 == MOST_SHORT:
-                self.stop(now)
             else:
                 self.empty += 1
-                length = LEAST_NS
+                if self.empty == MOST_SHORT:
+                    self.stop(now)
+                else:
+                    length = LEAST_NS
         else:
             self.burst += octets
             if is_all and octets < SHORT:

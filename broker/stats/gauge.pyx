@@ -104,18 +104,14 @@ cdef class Gauge:
             newest = self.row(self.count - 1)
             if memcmp(newest, row, self.width * sizeof(double)):
                 self.changed_at = at
-            if before and (self.capacity == 1
-                           or before > self.times[(self.first + self.count - 1) % ROWS]):
-                # It stood still since the newest row; and before that one, too, if that is all that
-                # `settle_down` kept.
+            if before > self.times[(self.first + self.count - 1) % ROWS]:
+                # It stood still since the newest row.
                 memcpy(zero, newest, self.width * sizeof(double))
                 if self.history is not None:
                     self.note(before)
                 tick = before - WINDOW_MS + TICK_MS
-                if self.capacity == 1:
-                    self.count = 0
                 while tick <= before:
-                    if not self.count or tick > self.times[(self.first + self.count - 1) % ROWS]:
+                    if tick > self.times[(self.first + self.count - 1) % ROWS]:
                         self.push(tick, zero)
                     tick += TICK_MS
         self.push(at, row)
@@ -143,7 +139,8 @@ cdef class Gauge:
         memcpy(shrunk, newest, self.width * sizeof(double))
         self.capacity = self.count = 1
         self.first = 0
-        self.times[0] = at
+        # As it was before that row, too, or its next change would be all that a second had.
+        self.times[0] = at - WINDOW_MS
         return 0
 
     def add(self, int64_t at, row):
