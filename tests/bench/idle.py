@@ -17,7 +17,6 @@ import os
 import resource
 import select
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,10 +24,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.amqp.raw import Client
-from tests.bench import generator
+from tests.bench import bare
 from tests.bench.leveret import Leveret
 
-SOURCE = Path(__file__).with_name("idle.c")
 BEAT = b"\x08\0\0\0\0\0\0\xce"
 INTERVAL_S = 30.0
 SETTLING_S = INTERVAL_S + 2
@@ -108,17 +106,12 @@ def of_broker(broker: Leveret, count: int, seconds: float) -> tuple[float, float
 
 def of_system_calls(count: int, seconds: float) -> float:
     """Percent of a core."""
-    program = generator.cache_directory() / "idle"
-    subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-o", program, SOURCE], check=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [str(program), str(port), str(count), str(INTERVAL_S), str(seconds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        time.sleep(0.5)
-        with beating(count, lambda: socket.create_connection(("127.0.0.1", port))) as connections:
-            connections.until(time.monotonic() + seconds - 0.5)
-            told, _ = server.communicate()
+    with (
+        bare.running("idle", str(count), str(INTERVAL_S), str(seconds)) as (server, port),
+        beating(count, lambda: socket.create_connection(("127.0.0.1", port))) as connections,
+    ):
+        connections.until(time.monotonic() + seconds - 0.5)
+        told, _ = server.communicate()
     return float(told)
 
 

@@ -8,36 +8,20 @@ another checkout in the same rounds. The median of the rounds counts.
 from __future__ import annotations
 
 import argparse
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import generator
+from tests.bench import bare, generator
 from tests.bench.leveret import Leveret
 
-SOURCE = Path(__file__).with_name("answers.c")
 OPERATIONS = ("connection", "channel", "consume", "bind", "declare")
 WARM_UP_S = 0.2
 
 Measure = Callable[[str], float]
 """Microseconds of CPU for an operation."""
-
-
-def bare() -> tuple[subprocess.Popen[bytes], Measure]:
-    """The program in C, and how it is measured."""
-    program = generator.cache_directory() / "answers"
-    subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-o", program, SOURCE], check=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen([program, str(port)])
-    time.sleep(0.2)
-    return server, lambda operation: measured(port, operation, [server.pid])
 
 
 def measured(port: int, operation: str, pids: list[int], seconds: float = 0.7) -> float:
@@ -62,27 +46,24 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", type=Path, help="another checkout, built")
     options = parser.parse_args(arguments)
-    server, measure = bare()
-    measures = {"bare": measure}
-    brokers: list[Leveret] = []
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, bare.running("answers") as (server, port):
+        measures: dict[str, Measure] = {
+            "bare": lambda operation: measured(port, operation, [server.pid])
+        }
+        brokers = [Leveret(Path(directory) / "leveret")]
+        if options.against:
+            tree = options.against.resolve()
+            brokers.append(Leveret(Path(directory) / "before", tree=tree, name="before"))
         try:
-            brokers.append(Leveret(Path(directory) / "leveret"))
-            if options.against:
-                tree = options.against.resolve()
-                brokers.append(Leveret(Path(directory) / "before", tree=tree, name="before"))
             for broker in brokers:
                 broker.start()
-                port, pids = broker.port, broker.pids()
-                measures[broker.name] = lambda operation, port=port, pids=pids: measured(
-                    port, operation, pids
+                measures[broker.name] = lambda operation, broker=broker: measured(
+                    broker.port, operation, broker.pids()
                 )
             compare(measures, options.rounds)
         finally:
             for broker in brokers:
                 broker.stop()
-            server.kill()
-            server.wait()
 
 
 if __name__ == "__main__":
