@@ -277,7 +277,7 @@ def settings(directory: Path, **others: Any) -> Config:
 def forget_figures(broker: Broker, clock_ms: Callable[[], int] = clock.now) -> None:
     """The statistics begin anew, by this clock, and so does the watch over problems."""
     forget(broker)
-    broker.stats = Stats(clock_ms)
+    broker.measure(Stats(clock_ms))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from broker.client.measuring cimport Histogram
 from broker.client.unconfirmed cimport Unconfirmed
 from broker.kernel.buffer cimport Buffer, load16, load64, store16, store32, store64
 from broker.kernel.octets cimport Octets, octets
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 
 cdef enum:
     FRAME_END = 0xCE

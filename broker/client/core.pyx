@@ -28,7 +28,8 @@ from broker.fields.codec import Malformed
 from broker.kernel.buffer cimport Buffer, load16, load32
 from broker.kernel.octets cimport Octets, octets
 from broker.wire.argument_lists import decode_arguments
-from broker.wire.methods import BY_INDEX, method_frame
+from broker.wire.method_frames import method_frame
+from broker.wire.methods import BY_INDEX
 
 cdef enum:
     FRAME_END = 0xCE

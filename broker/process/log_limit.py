@@ -12,8 +12,9 @@ import logging
 import re
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+
+from broker.process.buckets import Buckets
 
 BURST_S = 10
 PERIOD_S = 10.0
@@ -30,22 +31,6 @@ Source = tuple[str, str]
 """Name of the logger, and an address or the template of the text."""
 
 
-class _Bucket:
-    __slots__ = ("at", "left")
-
-    def __init__(self, at: float, left: float) -> None:
-        self.at = at
-        self.left = left
-
-    def take(self, now: float, per_second: float) -> bool:
-        self.left = min(per_second * BURST_S, self.left + (now - self.at) * per_second)
-        self.at = now
-        if self.left < 1:
-            return False
-        self.left -= 1
-        return True
-
-
 class LimitedHandler(logging.Handler):
     """Gives records to other handlers, as far as the limit allows; 0 is no limit."""
 
@@ -59,8 +44,7 @@ class LimitedHandler(logging.Handler):
         self._handlers = handlers
         self._per_second = per_second
         self._monotonic = monotonic
-        self._buckets: OrderedDict[Source, _Bucket] = OrderedDict()
-        self._all = _Bucket(monotonic(), per_second * ALL_TIMES * BURST_S)
+        self._buckets = Buckets(monotonic(), per_second, BURST_S, ALL_TIMES, SOURCES_KEPT)
         self._left_out: dict[Source, int] = {}
         self._timer: threading.Timer | None = None
 
@@ -100,14 +84,7 @@ class LimitedHandler(logging.Handler):
             handler.emit(record)  # the lock of this one is held, and none has filters
 
     def _may(self, source: Source) -> bool:
-        now = self._monotonic()
-        bucket = self._buckets.pop(source, None)
-        if bucket is None:
-            bucket = _Bucket(now, self._per_second * BURST_S)
-        self._buckets[source] = bucket
-        if len(self._buckets) > SOURCES_KEPT:
-            self._buckets.popitem(last=False)
-        if bucket.take(now, self._per_second) and self._all.take(now, self._per_second * ALL_TIMES):
+        if self._buckets.take(source, self._monotonic()):
             return True
         if len(self._left_out) >= SOURCES_KEPT and source not in self._left_out:
             source = ("leveret.log", "further sources")

@@ -17,7 +17,6 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from broker import features
@@ -30,7 +29,6 @@ from broker.process.logs import inform
 from broker.server.admission import Admission
 from broker.server.alarms import Alarms, reserve_of
 from broker.server.ciphertext import Ciphertext
-from broker.server.clients import Clients
 from broker.server.clock_watch import ClockWatch
 from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
@@ -54,7 +52,7 @@ from broker.server.sign_in import SignIn
 from broker.server.sockets import Sockets
 from broker.server.stall import Stall
 from broker.server.tcp import RECEIVE_BYTES
-from broker.server.timers import Timer, TimingWheel
+from broker.server.timers import TimingWheel
 from broker.serving.certificates import CertificateError, Certificates
 from broker.settings.bounds import bounds_of
 from broker.settings.files import SettingsError, SettingsFiles
@@ -66,17 +64,21 @@ from broker.store.files import disk
 from broker.vhosts.definitions import Definitions
 from broker.vhosts.policies import Policies
 from broker.vhosts.vhost import VHost
+from broker.wire.clients import Clients
 from broker.wire.connection import Connection
 from broker.wire.transaction import Uncommitted
 
 if TYPE_CHECKING:
     from broker.settings.config import Config
-    from broker.wire.channel import Channel
 
 log = logging.getLogger("leveret.broker")
 
 TOLD = ("connection_closed", "queue_deleted")
 """Hooks of features that are called when a client leaves or asks for it."""
+ONLY_SHOWN = frozenset(
+    {"connection.created", "connection.closed", "binding.created", "alarm.set", "alarm.cleared"}
+)
+"""Events that only subscribers of the control socket hear of."""
 EXIT_SYNC_FAILED = 74  # EX_IOERR of sysexits.h
 
 
@@ -118,7 +120,9 @@ class Broker(SignIn):
         )
         self.policies = Policies(self.files, config.policies_max, config.policy_steps_max)
         self.definitions = Definitions(str(config.data_dir), self.files, self._make_vhost)
-        self.stats = Stats(clock.now)
+        self.timers = TimingWheel()
+        self.later, self.punctual = self.timers.later, self.timers.punctual
+        self.measure(Stats(clock.now))
         self.history = kept_history(config)
         self.transfers: Any = None  # set by the features of these names
         self.shovels: Any = None
@@ -142,16 +146,16 @@ class Broker(SignIn):
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.sockets = Sockets(self.turn, self.persister, self.receive_buffer, self.pressure.pause)
         self.ciphertext = Ciphertext(self.receive_buffer)
-        self.server_properties = {
-            "product": "Leveret",
-            "version": version(),
-            "platform": f"Python {platform.python_version()}",
-            "cluster_name": self.node_name,
-            "information": "A message broker as one appliance",
-        }
+        self.server_properties = _server_properties(self.node_name)
         self.stopping, self.backing_up, self.exit_status = False, False, 0
         self._ids = itertools.count(1)
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    def measure(self, stats: Stats) -> None:
+        """Counts and samples in `stats` from now on."""
+        self.stats = stats
+        self.channel_opened = stats.churn.channel_opened
+        self.channel_closed = stats.churn.channel_closed
 
     @property
     def vhosts(self) -> dict[str, VHost]:
@@ -240,7 +244,7 @@ class Broker(SignIn):
     async def start(self) -> None:
         """Starts the threads, opens every listener, then says where they are. Raises StartError."""
         self.loop = loop = asyncio.get_running_loop()
-        self.timers = TimingWheel(loop)
+        self.timers.start(loop)
         self.turn.schedule = loop.call_soon
         self.logins = Logins(self.access, self.config)
         self.sampling = Sampling(self)
@@ -315,16 +319,10 @@ class Broker(SignIn):
             proxied=proxied,
         )
 
-    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        return self.timers.later(seconds, callback)
-
-    def punctual(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        return self.timers.punctual(seconds, callback)
-
     def opened(self, connection: Connection) -> None:
         self.connections[connection.id] = connection
         connection.set_alarmed(bool(self.alarms))
-        self.stats.connection_opened(connection)
+        self.stats.churn.connection_opened(connection)
         if self.control.sessions:
             self.emit("connection.created", _facts(connection))
         inform(
@@ -339,7 +337,7 @@ class Broker(SignIn):
     def closed(self, connection: Connection) -> None:
         self.pressure.forget(connection)
         if self.connections.pop(connection.id, None) is not None:
-            self.stats.connection_closed(connection)
+            self.stats.churn.connection_closed(connection)
             for told in self._told["connection_closed"]:
                 told(connection, clock.now())
             if self.control.sessions:
@@ -351,12 +349,6 @@ class Broker(SignIn):
                 connection.name,
                 f": {connection.close_reason}" if connection.close_reason else "",
             )
-
-    def channel_opened(self, channel: Channel) -> None:
-        self.stats.channel_opened(channel)
-
-    def channel_closed(self, channel: Channel) -> None:
-        self.stats.channel_closed(channel)
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -376,11 +368,16 @@ class Broker(SignIn):
 
     def emit(self, event: str, data: dict[str, Any]) -> None:
         """Tells statistics, features and subscribers what happened."""
+        if event not in ONLY_SHOWN:
+            self._follow(event, data)
+        if hasattr(self, "control") and self.control.sessions:
+            self.control.publish(event, data)
+
+    def _follow(self, event: str, data: dict[str, Any]) -> None:
+        """What else an event is followed by. Takes queues and exchanges out of its data."""
         queue = data.pop("queue", None)
         exchange = data.pop("exchange", None)
-        if event.startswith(("connection.", "binding.", "alarm.")):
-            pass
-        elif queue is not None:
+        if queue is not None:
             self.stats.queue_deleted(queue)
             for told in self._told["queue_deleted"]:
                 told(queue, clock.now())
@@ -393,8 +390,6 @@ class Broker(SignIn):
             self.topology.changed()
         if event in ("user.deleted", "permission.changed"):
             self.revocation.changed(event, data.get("user") or data["name"])
-        if hasattr(self, "control"):
-            self.control.publish(event, data)
 
     def run_task(self, work: Any) -> asyncio.Task[Any]:
         """Runs a coroutine by itself; the task that is returned may be cancelled."""
@@ -470,6 +465,17 @@ class Broker(SignIn):
         self.logins.close()
         self.service.listeners.unsay_where()
         log.info("stopped")
+
+
+def _server_properties(node_name: str) -> dict[str, Any]:
+    """What connection.start says of the broker, beside its capabilities."""
+    return {
+        "product": "Leveret",
+        "version": version(),
+        "platform": f"Python {platform.python_version()}",
+        "cluster_name": node_name,
+        "information": "A message broker as one appliance",
+    }
 
 
 def _facts(connection: Connection) -> dict[str, Any]:

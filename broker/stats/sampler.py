@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.kernel.reached import Reached
 from broker.kernel.through import Through
+from broker.stats.churn import Churn
 from broker.stats.ended import Ended
 from broker.stats.gauge import Gauge
 from broker.stats.gauges import QUEUE_COUNTERS
-from broker.stats.scan import Sums, finish, scan, scan_connections, watch
+from broker.stats.scan import Sums, scan, scan_connections, watch
 from broker.stats.series import GLOBAL_TIERS, VHOST_TIERS, Series
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Totals:
 class Stats:
     """Everything measured since the start.
 
-    The broker tells what begins and ends (`connection_opened`, `queue_deleted`, ...): an object's
+    The broker tells what begins and ends (`queue_deleted`, ...; of clients `churn`): an object's
     last counts are taken when it goes. `publish_from_api` counts what no channel published.
     """
 
@@ -143,50 +144,35 @@ class Stats:
         self._levels: dict[str, dict[str, float]] = {}
         self._histories: dict[Any, Gauge] = {}
         """Objects with a history; those that were looked at longest ago come first."""
+        self.churn = Churn(self.node, self.vhosts, self.vhost, WANTED, self._histories, self.ended)
+        """Counts connections and channels that begin and end."""
         self.keeps_steps = False
         """Whether touched objects are listed for a caller that takes the list at intervals."""
         self._touched: dict[tuple[str, str], Reached] = {}
 
     # What the broker tells.
 
-    def connection_opened(self, connection: Connection) -> None:
-        self._happened(_vhost_of_connection(connection), "connection_created")
-
-    def connection_closed(self, connection: Connection) -> None:
-        vhost = _vhost_of_connection(connection)
-        self._end("connection", connection, vhost)
-        self._happened(vhost, "connection_closed")
-
-    def channel_opened(self, channel: Channel) -> None:
-        self._happened(_vhost_of_channel(channel), "channel_created")
-
-    def channel_closed(self, channel: Channel) -> None:
-        vhost = _vhost_of_channel(channel)
-        self._end("channel", channel, vhost)
-        self.ended.add_channel(channel)
-        self._happened(vhost, "channel_closed")
-
     def queue_declared(self, vhost: str, created: bool) -> None:
-        self._happened(vhost, "queue_declared")
+        self.churn.happened(vhost, "queue_declared")
         if created:
-            self._happened(vhost, "queue_created")
+            self.churn.happened(vhost, "queue_created")
 
     def queue_deleted(self, queue: MessageQueue) -> None:
-        self._end("queue", queue, queue.vhost_name)
+        self.churn.end("queue", queue, queue.vhost_name)
         self.ended.add_queue(queue)
-        self._happened(queue.vhost_name, "queue_deleted")
+        self.churn.happened(queue.vhost_name, "queue_deleted")
 
     def exchange_deleted(self, vhost: str, exchange: BoundExchange) -> None:
-        self._end("exchange", exchange, vhost)
+        self.churn.end("exchange", exchange, vhost)
 
     def vhost_deleted(self, vhost: str) -> None:
         self.vhosts.pop(vhost, None)
 
     def publish_from_api(self, vhost: str, routed: bool) -> None:
         """Counts a message that came through the control socket."""
-        self._happened(vhost, "publish")
+        self.churn.happened(vhost, "publish")
         if not routed:
-            self._happened(vhost, "drop_unroutable")
+            self.churn.happened(vhost, "drop_unroutable")
 
     def reset(self) -> None:
         """Starts the totals of the node and of its vhosts anew."""
@@ -326,7 +312,7 @@ class Stats:
 
     def _add_up(self, kind: str, sums: Sums, vhost: str) -> None:
         """Adds what happened since the last look to the totals."""
-        if sums.has_risen:
+        if sums.has_risen():
             risen = sums.rises(kind, WANTED[kind])
             if risen:
                 self.node.add(risen)
@@ -335,13 +321,6 @@ class Stats:
     def _count(self, sums: Sums) -> None:
         self.looked += sums.looked
         self.changed += sums.changed
-
-    def _end(self, kind: str, thing: Any, vhost: str) -> None:
-        sums = Sums()
-        finish(kind, thing, sums)
-        self._add_up(kind, sums, vhost)
-        if self._histories:
-            self._histories.pop(thing, None)
 
     def _close_totals(self, broker: Sampled, at: int) -> Iterator[None]:
         """Spreads the levels over the totals and ends their second."""
@@ -383,12 +362,6 @@ class Stats:
             oldest = next(iter(self._histories))
             self._histories.pop(oldest).history = None
         return history
-
-    def _happened(self, vhost: str, name: str) -> None:
-        self.node.counters[name] += 1
-        if vhost:
-            totals = self.vhosts.get(vhost) or self.vhost(vhost)
-            totals.counters[name] += 1
 
 
 def _vhost_of_connection(connection: Connection) -> str:

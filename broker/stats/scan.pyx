@@ -59,19 +59,12 @@ cdef class Sums:
     """What one scan added up: `messages_ready`, `messages_unacknowledged`, `message_bytes` and
     `consumers` of the queues, and how much each counter rose (`rises`, in the order of a row)."""
 
-    cdef double levels[3]
-    cdef double risen[WIDTH_MAX]
-    cdef readonly uint64_t consumers
-    cdef readonly uint64_t looked    # objects that were compared
-    cdef readonly uint64_t changed   # objects of which a row was taken
-
     @property
     def held(self) -> tuple:
         """Ready and unacknowledged messages, and their bytes."""
         return (self.levels[0], self.levels[1], self.levels[2])
 
-    @property
-    def has_risen(self) -> bool:
+    cpdef bint has_risen(self) noexcept:
         """Whether a counter rose."""
         cdef int place
         for place in range(WIDTH_MAX):
@@ -79,7 +72,7 @@ cdef class Sums:
                 return True
         return False
 
-    def rises(self, str kind, wanted) -> dict:
+    cpdef dict rises(self, str kind, wanted):
         """By those counters that are wanted, how much it rose over all objects, without zeros.
         Starts over."""
         cdef int place
@@ -315,7 +308,7 @@ def watch(str kind, thing, int64_t at, Sums sums) -> Gauge:
     return thing.gauge
 
 
-def finish(str kind, thing, Sums sums) -> None:
+cpdef int finish(str kind, thing, Sums sums) except -1:
     """The object ends: what its counters rose since the last look goes to `sums`."""
     cdef double row[WIDTH_MAX]
     cdef double signs[SIGNS]
@@ -325,7 +318,7 @@ def finish(str kind, thing, Sums sums) -> None:
     if gauge is None:
         thing.gauge = _ENDED[kind]    # nothing is known of it, and nothing more will be
     elif gauge.ended:
-        return
+        return 0
     else:
         gauge.ended = True
     memset(row, 0, sizeof(row))
@@ -334,3 +327,4 @@ def finish(str kind, thing, Sums sums) -> None:
         newest = gauge.row(gauge.count - 1)
     for place in range(<int> len(KINDS[kind][0])):
         sums.risen[place] += row[place] - (newest[place] if newest != NULL else 0)
+    return 0

@@ -60,7 +60,8 @@ class Bindings:
             self._uncount(current, exchange)
         if exchange.bind(binding, row):
             self.count += 1
-            self._memory.taken += binding_memory(binding, exchange)
+            if binding.arguments:
+                self._memory.taken += binding_memory(binding, exchange)
             rows = self._to.setdefault(end, {})
             rows[binding.source, row] = binding
             if len(rows) == WIDE and isinstance(rows, dict):

@@ -70,7 +70,7 @@ class Slices:
     def over(self, callback: Callable[[], None], since: int = 0) -> None:
         """Calls `callback()` when all that was begun after `since` up to now is done, at once if it
         is."""
-        if self.is_over(since):
+        if not (self._works or self._paused) or self.is_over(since):
             callback()
         else:
             self._ends.append(_End(since, self.begun, callback))

@@ -66,7 +66,7 @@ def decode_arguments(method, bytes payload) -> dict:
     return arguments
 
 
-def encode_arguments(method, dict arguments) -> bytes:
+cpdef bytes encode_arguments(method, dict arguments):
     """Class id, method id and arguments: the payload of a method frame. Raises ValueError for a
     string that is too long."""
     cdef Buffer out = Buffer()
@@ -127,7 +127,7 @@ cdef int put_number(Buffer out, value, int size) except -1:
     return 0
 
 
-def frame(uint8_t kind, int channel, bytes payload) -> bytes:
+cpdef bytes frame(uint8_t kind, int channel, bytes payload):
     """A whole frame (section 2.3.5)."""
     cdef Py_ssize_t size = len(payload)
     cdef bytes whole = PyBytes_FromStringAndSize(NULL, size + 8)

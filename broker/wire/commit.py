@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.schema.errors import AMQPError, PreconditionFailed
 from broker.wire.long_work import LongWork
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 from broker.wire.settling import REQUEUE, HeldBack, holding_back
 from broker.wire.transaction import Taken
 

@@ -24,10 +24,12 @@ from broker.wire.ack_timeouts import timeout_of
 from broker.wire.argument_lists import frame
 from broker.wire.channel cimport Channel
 from broker.wire.commands import COMMANDS, added_queues, publishing, unknown
+from broker.wire.clients cimport Clients
 from broker.wire.frame_parser cimport CLOSED, CLOSING, FrameParser, HANDSHAKE, RUNNING
+from broker.wire.method_frames cimport bare_frame
 from broker.wire.handshake import Handshake
 from broker.wire.long_work import LongWork
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 from broker.wire.settling import HeldBack, given_back, settled
 
 log = logging.getLogger("leveret.connection")
@@ -46,8 +48,8 @@ ENDED_AT_ONCE = 32
 KEYS_WEIGHED = 16
 """Routing keys of a message that count as much as one method off the hot path."""
 
-cdef bytes OPEN_OK = method_frame(0, "connection.open-ok")
-cdef bytes CLOSE_OK = method_frame(0, "connection.close-ok")
+cdef bytes OPEN_OK = bare_frame(0, "connection.open-ok")
+cdef bytes CLOSE_OK = bare_frame(0, "connection.close-ok")
 
 
 cdef class Connection(FrameParser):
@@ -55,6 +57,7 @@ cdef class Connection(FrameParser):
     accepted it."""
 
     cdef object _host
+    cdef Clients _clients            # the host's
     cdef object _rights              # None until they were asked for
     cdef object _timer
     cdef dict _capabilities
@@ -103,6 +106,7 @@ cdef class Connection(FrameParser):
             turn, transport, fd, budget=config.pre_login_bytes, unsent_max=config.unsent_max
         )
         self._host = host
+        self._clients = host.clients
         self._capabilities = {}
         self._client_properties = b""
         self.handshake = Handshake(self, host)
@@ -218,7 +222,7 @@ cdef class Connection(FrameParser):
                 self.handshake.on_method(name, arguments)
         elif name == "channel.open":
             self.open_channel(number)
-            self.output.send(method_frame(number, "channel.open-ok"))
+            self.output.send(bare_frame(number, "channel.open-ok"))
         elif name == "connection.close":
             self.close_reason = arguments["reply_text"]
             since = self.vhost.slices.begun
@@ -229,7 +233,7 @@ cdef class Connection(FrameParser):
                 self._answer_close(since)
         elif name == "connection.update-secret":
             # A user with a password has nothing to renew; clients send it anyway.
-            self.output.send(method_frame(0, "connection.update-secret-ok"))
+            self.output.send(bare_frame(0, "connection.update-secret-ok"))
         elif name == "connection.close-ok":
             raise CommandInvalid("connection.close-ok without a connection.close")
         else:
@@ -244,9 +248,9 @@ cdef class Connection(FrameParser):
         channel.begin_closing()
         channel.end()
         self._host.channel_closed(channel)
-        self.output.send(method_frame(channel.number, "channel.close-ok"))
+        self.output.send(bare_frame(channel.number, "channel.close-ok"))
         self.remove_channel(channel)
-        self._host.clients.changed()
+        self._clients.changed()
         return True
 
     cpdef fail_handshake(self, error, int class_id, int method_id):
@@ -276,7 +280,7 @@ cdef class Connection(FrameParser):
         if self.heartbeat:
             self._timer = self._host.later(self.heartbeat / 2, self._beat)
         self._host.opened(self)
-        self._host.clients.changed()
+        self._clients.changed()
 
     def _handshake_timed_out(self):
         if self.phase < RUNNING:
@@ -365,7 +369,7 @@ cdef class Connection(FrameParser):
         self.set_alarmed(False)
         if self.blocked:
             if self.phase == RUNNING and self.can("connection.blocked"):
-                self.send(method_frame(0, "connection.unblocked"))
+                self.send(bare_frame(0, "connection.unblocked"))
             self._unblock()
 
     def _unblock(self):
@@ -423,7 +427,7 @@ cdef class Connection(FrameParser):
         channel.recorder = self.vhost.recorder
         self.put_channel(channel)
         self._host.channel_opened(channel)
-        self._host.clients.changed()
+        self._clients.changed()
         return channel
 
     cdef object _channels_allowed(self):
@@ -524,19 +528,19 @@ cdef class Connection(FrameParser):
 
     def drop_channel(self, channel):
         self.remove_channel(channel)
-        self._host.clients.changed()
+        self._clients.changed()
 
     def enter_consumer(self, channel, consumer):
         """The channel has one more consumer."""
         channel.add_consumer(consumer)
         self.consumer_arguments += memory_of(consumer.arguments)
-        self._host.clients.changed()
+        self._clients.changed()
 
     def leave_consumer(self, channel, consumer):
         """The channel has it no more; its queue forgets it in the same turn."""
         channel.deliveries.remove_consumer(consumer)
         self.consumer_arguments -= memory_of(consumer.arguments)
-        self._host.clients.changed()
+        self._clients.changed()
 
     def cancel_consumer(self, consumer):
         """Ends a consumer from our side: tells the client, if it said that it understands."""
@@ -733,7 +737,7 @@ cdef class Connection(FrameParser):
         self._timer = self._host.later(self._patience_s, self.drop)
         self._is_over = True
         self._host.closed(self)
-        self._host.clients.changed()
+        self._clients.changed()
         self._host.leaving.add(self)
         self.transport.resume_reading()
 
@@ -784,7 +788,7 @@ cdef class Connection(FrameParser):
             self._host.leaving.discard(self)
         else:
             self._host.closed(self)
-            self._host.clients.changed()
+            self._clients.changed()
 
 
 cdef str _shown(told):

@@ -23,7 +23,8 @@ from broker.schema.errors import (
 from broker.wire.channel cimport Channel, ChannelHost
 from broker.wire.deliveries cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
 from broker.wire.argument_lists import decode_arguments
-from broker.wire.methods import BY_INDEX, CLASSES, method_frame
+from broker.wire.method_frames import method_frame
+from broker.wire.methods import BY_INDEX, CLASSES
 from broker.wire.output cimport Output
 from broker.wire.publish_run cimport Run, gather
 from broker.wire.upload cimport EXPECT_HEADER, EXPECT_METHOD

@@ -18,7 +18,7 @@ from broker.kernel.contracts import Consumer
 from broker.kernel.large_body import LargeBody
 from broker.settings.bounds import TRACED_BODY_MAX
 from broker.wire.argument_lists import frame
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 
 if TYPE_CHECKING:
     from broker.wire.channel import Channel

@@ -17,7 +17,7 @@ from broker.schema.errors import (
     SyntaxFault,
 )
 from broker.wire.commands import added_queues
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 
 log = logging.getLogger("leveret.connection")
 

@@ -7,11 +7,9 @@ when read. The table feeds both directions, the definitions journal and the test
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
-from typing import Any
 
-from broker.wire.argument_lists import KINDS, encode_arguments, frame
+from broker.wire.argument_lists import KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,20 +212,3 @@ ROWS = (
 BY_INDEX = {row.index: row for row in ROWS}
 BY_NAME = {row.name: row for row in ROWS}
 CLASSES = frozenset(row.class_id for row in ROWS)
-
-
-def encode_method(name: str, **arguments: Any) -> bytes:
-    """Class id, method id and arguments: the payload of a method frame."""
-    return encode_arguments(BY_NAME[name], arguments)
-
-
-def method_frame(channel: int, name: str, **arguments: Any) -> bytes:
-    return frame(1, channel, encode_method(name, **arguments) if arguments else _bare(name))
-
-
-# Not whole frames: a thousand of them, made at different times, would each hold a page of the
-# objects in memory that came and went around it.
-@functools.cache
-def _bare(name: str) -> bytes:
-    """A method without arguments, or with their defaults only: most answers are one."""
-    return encode_method(name)

@@ -11,7 +11,7 @@ import pytest
 
 from broker.client.aio import Connection, connect
 from broker.client.message import Message
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 from tests.appliance import Appliance
 from tests.bench.processes import free_port
 from tests.bridges.conftest import Bench, declare, endpoint_of, publish, ready, taken, until

@@ -21,7 +21,8 @@ from broker.client.errors import (
 from broker.client.uri import Endpoint
 from broker.fields import properties
 from broker.wire.argument_lists import decode_arguments, frame
-from broker.wire.methods import BY_INDEX, method_frame
+from broker.wire.method_frames import method_frame
+from broker.wire.methods import BY_INDEX
 
 TOKEN = object()
 

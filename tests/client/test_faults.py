@@ -14,7 +14,7 @@ from broker.client.batch import Batch
 from broker.client.errors import ChannelClosed, ConnectionLost, ProtocolError
 from broker.client.uri import Endpoint
 from broker.wire.argument_lists import frame
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 LOGIN = (

@@ -10,7 +10,7 @@ from broker.client.channel import ChannelCore, ConsumerCore
 from broker.client.core import ClientCore
 from broker.client.flight import Flight
 from broker.fields import properties
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 from tests.client.test_core import channelled, consuming, delivery, sent
 
 

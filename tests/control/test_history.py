@@ -116,7 +116,7 @@ def test_very_many_objects_without_a_record_are_passed_over_in_steps(house: Hous
         queue.sampled["publish"] += 1
     house.pass_time(1000)
     for queue in queues[57:]:
-        house.stats._end("queue", queue, house.vhost.name)
+        house.stats.churn.end("queue", queue, house.vhost.name)
     steps = list(house.history.steps(house.stats, [house.vhost], house.now))
     assert steps.count(None) >= 20
 

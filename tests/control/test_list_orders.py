@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from broker.access.patterns import Pattern
 from broker.kernel.through import long_list
 from broker.server.app import Broker
-from broker.server.clients import Clients
 from broker.server.control import picking, rosters
 from broker.server.control.queue_fields import PLAIN, QueueRows
 from broker.server.control.rosters import Kept, Roster, in_order, last_first, move, those_at
 from broker.server.freeing import Freeing
 from broker.server.pace import Pace
 from broker.stats.ordering import first_places, numbers
+from broker.wire.clients import Clients
 from management.broker_client import BrokerClient
 from tests.appliance import Appliance
 from tests.inside import publish

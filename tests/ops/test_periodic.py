@@ -36,7 +36,7 @@ def test_a_round_that_fails_is_not_the_last_one(
 
         broker: Any = SimpleNamespace(
             loop=loop,
-            timers=TimingWheel(loop),
+            timers=TimingWheel(),
             turn=SimpleNamespace(),
             sockets=SimpleNamespace(),
             persister=SimpleNamespace(tick=tick),
@@ -44,6 +44,7 @@ def test_a_round_that_fails_is_not_the_last_one(
             vhosts={},
             features=[],
         )
+        broker.timers.start(loop)
         periodic.PeriodicWork(broker).start()
         assert broker.sockets.walk_over_young is garbage.walk_over_young
         assert broker.sockets.walk_every_ns == YOUNG_EVERY_NS

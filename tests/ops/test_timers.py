@@ -54,7 +54,9 @@ def loop() -> Loop:
 
 @pytest.fixture
 def wheel(loop: Any) -> TimingWheel:
-    return TimingWheel(loop)
+    wheel = TimingWheel()
+    wheel.start(loop)
+    return wheel
 
 
 def late_most(method: str, seconds: float) -> float:

@@ -14,7 +14,7 @@ from broker.fields import codec as fields
 from broker.fields import properties
 from broker.kernel.turn import Turn
 from broker.schema.errors import AMQPError
-from broker.wire import methods
+from broker.wire import method_frames, methods
 from broker.wire.argument_lists import decode_arguments
 from broker.wire.frame_parser import FrameParser
 from tests.amqp import arguments, field_tables, raw
@@ -186,7 +186,7 @@ def test_method_arguments_are_those_of_the_plain_codec(data: st.DataObject) -> N
         for field, value in given_.items()
         if field not in hidden
     }
-    again = methods.encode_method(name, **got)
+    again = method_frames.encode_method(name, **got)
     zeros = {field: value for field, value in given_.items() if field not in hidden}
     assert again == raw.method(1, name, **zeros)[7:-1]
 
@@ -303,9 +303,9 @@ def test_answers_to_many_channels_leave_no_objects_behind() -> None:
     """Each would keep a page of the objects in memory that came and went with its channel."""
     names = [name for name, row in methods.BY_NAME.items() if not row.fields]
     for name in names:
-        methods.method_frame(1, name)
+        method_frames.method_frame(1, name)
     before = sys.getallocatedblocks()
     for channel in range(2, 2048):
         for name in names:
-            assert methods.method_frame(channel, name) == raw.method(channel, name)
+            assert method_frames.method_frame(channel, name) == raw.method(channel, name)
     assert sys.getallocatedblocks() - before < 500

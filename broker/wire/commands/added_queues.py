@@ -1,26 +1,22 @@
 """Queue names that no vhost keeps: what is added for them answers for them.
 
-An addition is a module here with `is_pseudo` (a name to consume from or to give as reply-to),
-`is_reply` (a routing key at the default exchange), `open_queue`, `targets`, `reply_name` and
-`limit_figures`, as in `direct_reply`. It goes by deleting its files and its line.
+An addition is a module here with `NAMES` (to consume from or to give as reply-to), `is_reply` (a
+routing key at the default exchange), `open_queue`, `targets`, `reply_name` and `limit_figures`, as
+in `direct_reply`. It goes by deleting its files and its line.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 ADDED: tuple[str, ...] = ("direct_reply",)
 
 _ALL: list[Any] = [importlib.import_module(f"broker.wire.commands.{name}") for name in ADDED]
 
-
-def of_name(name: str) -> Any:
-    """The addition that answers for a queue's name, or None."""
-    for each in _ALL:
-        if each.is_pseudo(name):
-            return each
-    return None
+of_name: Callable[[str], Any] = {name: each for each in _ALL for name in each.NAMES}.get
+"""The addition that answers for a queue's name, or None."""
 
 
 def of_key(routing_key: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.schema.errors import NotImplementedYet
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 
 if TYPE_CHECKING:
     from broker.wire.channel import Channel

@@ -21,7 +21,7 @@ from broker.wire.commands import added_queues
 from broker.wire.commands.rules import answer, queue_name
 from broker.wire.gets import Gets
 from broker.wire.long_work import LongWork
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 from broker.wire.settling import REQUEUE, settled
 
 if TYPE_CHECKING:

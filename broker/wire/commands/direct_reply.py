@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 NAMES = (PSEUDO_NAME, "amq.direct.reply-to")
 
 
-def is_pseudo(name: str) -> bool:
-    """Whether a queue's name stands for direct reply-to."""
-    return name in NAMES
-
-
 def is_reply(name: str) -> bool:
     """Whether a routing key could be a reply's."""
     return name.startswith(PSEUDO_NAME + ".")

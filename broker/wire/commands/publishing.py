@@ -11,7 +11,7 @@ from broker.schema.errors import AccessRefused, PreconditionFailed, describe
 from broker.wire.commands import added_queues
 from broker.wire.commands.rules import answer
 from broker.wire.commit import Commit
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 from broker.wire.transaction import Limits, Transaction
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.schema.errors import AccessRefused, NotFound, describe
 from broker.wire.commands import added_queues
-from broker.wire.methods import method_frame
+from broker.wire.method_frames import method_frame
 
 if TYPE_CHECKING:
     from broker.wire.channel import Channel

@@ -1,3 +1,4 @@
+# cython: language_level=3
 """When connections, channels and consumers come and go, and what was made of their list since.
 
 Lists of 10,000 channels are asked for again and again while few of them change: their order and
@@ -5,18 +6,16 @@ their names are kept by `broker.server.control.rosters` until the next change, a
 so that nothing of a client outlives its connection.
 """
 
-from __future__ import annotations
 
+cdef class Clients:
+    """`version` rises with each connection, channel and consumer that comes or goes. `kept` is what
+    was made since the last change, by what was wanted."""
 
-class Clients:
-    """`version` rises with each connection, channel and consumer that comes or goes."""
-
-    def __init__(self) -> None:
+    def __cinit__(self):
         self.version = 1
-        self.kept: dict[object, tuple[object, list[object] | None]] = {}
-        """What was made since the last change, by what was wanted."""
+        self.kept = {}
 
-    def changed(self) -> None:
+    cpdef void changed(self) noexcept:
         """A connection, a channel or a consumer came or went."""
         self.version += 1
         if self.kept:

@@ -1,3 +1,4 @@
+# cython: language_level=3
 """One timer for everything that happens later: expiry, heartbeats, handshakes, sweeps.
 
 Deadlines fall into slots; one timer of the loop waits for the earliest slot. Setting and cancelling
@@ -6,68 +7,81 @@ millisecond for what has to be in time, as a message's expiry, and ten or more f
 many connections' heartbeats wake the loop together: 10,000 of them eight times a second.
 """
 
-from __future__ import annotations
-
-import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Callable
 
 from broker.kernel.through import long_list
 
 log = logging.getLogger("leveret.timers")
 
 SLOT_S = 0.001
-COARSE_SLOTS = 10
-COARSEST_SLOTS = 128
-FINE_UNTIL_SLOTS = 2048
-"""A time from this one on is rounded up by up to a 128th of it."""
 TURN_S = 0.001
 """The loop is left to others when callbacks that are due have taken this long."""
 
+cdef enum:
+    SLOTS_A_SECOND = 1000
+    COARSE_SLOTS = 10
+    COARSEST_SLOTS = 128
+    FINE_UNTIL_SLOTS = 2048      # a time from this one on is rounded up by up to a 128th of it
+    ROUNDED_BITS = 7
 
-class Timer:
+
+cdef class Timer:
     """A callback to come."""
 
-    __slots__ = ("callback",)
+    cdef object callback
 
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
+    def cancel(self):
         """Takes it back; harmless when it has fired."""
         self.callback = None
 
 
-class TimingWheel:
-    """Timers on the loop's monotonic clock."""
+cdef class TimingWheel:
+    """Timers on the loop's monotonic clock; none is set before `start`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    cdef object _loop
+    cdef object _now                 # the loop's time, in seconds
+    cdef dict _slots                 # by number: the Timers of each
+    cdef list _order                 # a heap of those numbers
+    cdef list _due                   # of the slot that fires, those that are left, the next last
+    cdef object _handle
+
+    def __cinit__(self):
+        self._slots = {}
+        self._order = long_list()
+        self._due = []
+
+    def start(self, loop):
+        """From now on timers may be set."""
         self._loop = loop
-        self._slots: dict[int, list[Timer]] = {}
-        self._order: list[int] = long_list()
-        self._due: list[Timer] = []
-        """Of the slot that fires, those that are left, the next one last."""
-        self._handle: asyncio.TimerHandle | None = None
+        self._now = loop.time
 
-    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+    def later(self, double seconds, callback):
         """Calls `callback()` no earlier than `seconds` from now, and up to 10 ms later, or
         up to 1 % later and 128 ms at most."""
-        slot = int((self._loop.time() + seconds) / SLOT_S) + 1
-        ahead, coarse = int(seconds / SLOT_S), COARSE_SLOTS
+        cdef long slot = self._slot_in(seconds)
+        cdef long ahead = <long> (seconds * SLOTS_A_SECOND)
+        cdef long coarse = COARSE_SLOTS
         if ahead >= FINE_UNTIL_SLOTS:
             # A power of two, so that slots of all sizes coincide.
-            coarse = min(COARSEST_SLOTS, 1 << ((ahead >> 7).bit_length() - 1))
-        return self._enter(-(-slot // coarse) * coarse, callback)
+            coarse = 1
+            while coarse < COARSEST_SLOTS and 2 * coarse <= ahead >> ROUNDED_BITS:
+                coarse *= 2
+        return self._enter((slot + coarse - 1) // coarse * coarse, callback)
 
-    def punctual(self, seconds: float, callback: Callable[[], None]) -> Timer:
+    def punctual(self, double seconds, callback):
         """Calls `callback()` no earlier than `seconds` from now, and up to 1 ms later."""
-        return self._enter(int((self._loop.time() + seconds) / SLOT_S) + 1, callback)
+        return self._enter(self._slot_in(seconds), callback)
 
-    def _enter(self, slot: int, callback: Callable[[], None]) -> Timer:
-        timer = Timer(callback)
-        timers = self._slots.get(slot)
+    cdef long _slot_in(self, double seconds) except? -1:
+        """The first slot that begins in `seconds` or later."""
+        return <long> (((<double> self._now()) + seconds) * SLOTS_A_SECOND) + 1
+
+    cdef Timer _enter(self, long slot, callback):
+        cdef Timer timer = Timer()
+        cdef list timers = self._slots.get(slot)
+        timer.callback = callback
         if timers is not None:
             timers.append(timer)
             return timer
@@ -78,15 +92,16 @@ class TimingWheel:
             self._arm()
         return timer
 
-    def _arm(self) -> None:
+    cdef int _arm(self) except -1:
         if self._handle is not None:
             self._handle.cancel()
-        when = self._loop.time() if self._due else self._order[0] * SLOT_S
+        when = self._now() if self._due else self._order[0] * SLOT_S
         self._handle = self._loop.call_at(when, self._fire)
+        return 0
 
-    def _fire(self) -> None:
+    def _fire(self):
         self._handle = None
-        now = self._loop.time()
+        now = self._now()
         until = time.perf_counter() + TURN_S
         while time.perf_counter() < until:
             if self._due:
@@ -100,16 +115,17 @@ class TimingWheel:
         if self._due or self._order:
             self._arm()
 
-    @staticmethod
-    def _call(timer: Timer) -> None:
-        callback, timer.callback = timer.callback, None
+    cdef int _call(self, Timer timer) except -1:
+        callback = timer.callback
+        timer.callback = None
         if callback is not None:
             try:
                 callback()
             except Exception:
                 log.exception("a timer failed")
+        return 0
 
-    def close(self) -> None:
+    def close(self):
         if self._handle is not None:
             self._handle.cancel()
         self._slots.clear()

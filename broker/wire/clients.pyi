@@ -1,0 +1,4 @@
+class Clients:
+    version: int
+    kept: dict[object, tuple[object, list[object] | None]]
+    def changed(self) -> None: ...

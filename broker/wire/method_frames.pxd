@@ -1,0 +1,1 @@
+cpdef bytes bare_frame(int channel, str name)
