@@ -26,6 +26,7 @@ cdef class Coalescing:
     cdef int small
     cdef int periods
     cdef uint64_t burst          # bytes since the last rest
+    cdef uint64_t largest        # of the bursts of a trial
     cdef int empty               # bursts behind each other that were only a short chunk
     cdef int poor                # windows behind each other that were not worth while
 
@@ -36,4 +37,5 @@ cdef class Coalescing:
     cdef double rate(self, uint64_t now) noexcept
     cdef uint64_t end_period(self, uint64_t now) noexcept
     cdef void judge(self, uint64_t now) noexcept
+    cdef void give_up(self, uint64_t now) noexcept
     cdef void stop(self, uint64_t now) noexcept

@@ -22,7 +22,8 @@ from libc.stdint cimport uint64_t
 cdef enum:
     LEAST_NS = 3000000           # of a rest; doubled while the window was not full behind it
     MOST_NS = 12000000
-    LITTLE = 16384               # bytes of a chunk that is small in spite of a sleep
+    MOST_ON_TRIAL_NS = 20000000  # of the rests of a trial
+    LITTLE = 32768               # bytes of a chunk that is small in spite of a sleep
     SHORT = 8192                 # behind which nothing waits at the client any more
     FULL = 32768                 # bytes of a burst: more than a narrow window has room for
     LONG = 262144                # a shorter rest would be as good
@@ -39,18 +40,23 @@ cdef enum:
     MOST_SHORT = 3               # below a KiB behind each other: the client waits for answers
     GAP_NS = 40000000            # without a chunk: the client has stopped, or something was dropped
     # A period is a rest and the burst of chunks behind it, up to a short one.
-    FIRST = 4                    # periods of a trial that do not count
-    EARLY = 6                    # after which it is over if much less comes than without rests
+    FIRST = 3                    # periods of a trial that do not count
+    EARLY = 5                    # after which it is over if much less comes than without rests
     PERIODS = 8                  # that count; as many are judged later
     MOST_EMPTY = 8               # bursts behind each other that were only a short chunk
     MOST_POOR = 2                # windows behind each other that were not worth while
     PATIENCE_NS = 250000000      # behind a trial that failed, twice as long behind the next
     MOST_FAILED = 7
+    WAITED = 5                   # the same for a client that waits for answers
 
 # Rests are worth while if this many times as much comes as without.
 cdef double WORTH = 1.25
 # A client of which less than this part comes waits for answers.
 cdef double WAITS = 0.75
+# Bytes that come in the first rest of a trial, at the rate without rests: so that the window is
+# full. Of eight clients on one processor that send a packet for each message, too little would come
+# in a shorter one, and all would stay as it is.
+cdef double FILLED = 1.25 * FULL
 
 
 @cython.final
@@ -113,8 +119,10 @@ cdef class Coalescing:
             self.unrested = self.rate(now)
             self.is_on = self.on_trial = True
             self.wide = WIDE
-            self.length = LEAST_NS
+            self.length = <uint64_t> min(
+                max(FILLED / self.unrested, <double> LEAST_NS), <double> MOST_ON_TRIAL_NS)
             self.poor = self.empty = 0
+            self.largest = 0
         self.open_window(now)
 
     cdef double rate(self, uint64_t now) noexcept:
@@ -123,19 +131,27 @@ cdef class Coalescing:
 
     cdef uint64_t end_period(self, uint64_t now) noexcept:
         """Returns how long the next rest is; 0: there is none."""
+        cdef uint64_t most = MOST_ON_TRIAL_NS if self.on_trial else MOST_NS
         self.empty = self.empty + 1 if self.burst < SHORT else 0
-        if self.burst < FULL:
-            self.length = min(2 * self.length, MOST_NS)
+        if self.on_trial and self.periods == 0:
+            pass                     # there was no rest before this burst
+        elif self.burst < FULL:
+            self.length = min(2 * self.length, most)
         elif self.burst > LONG:
             self.length = max(self.length // 2, LEAST_NS)
+        else:
+            self.length = min(self.length, MOST_NS)
+        self.largest = max(self.largest, self.burst)
         self.burst = 0
         self.periods += 1
         if self.on_trial:
             if self.periods == FIRST:
                 self.octets = 0
                 self.opened = now
+                if self.largest < FULL and self.length == most:
+                    self.give_up(now)
             elif self.periods == EARLY and self.rate(now) < self.unrested * WAITS:
-                self.stop(now)
+                self.give_up(now)
             elif self.periods == FIRST + PERIODS:
                 self.judge(now)
         elif self.empty == MOST_EMPTY:
@@ -156,6 +172,11 @@ cdef class Coalescing:
             self.stop(now)
         else:
             self.open_window(now)
+
+    cdef void give_up(self, uint64_t now) noexcept:
+        """The client waits for answers: the next trial is late."""
+        self.failed = max(self.failed, WAITED)
+        self.stop(now)
 
     cdef void stop(self, uint64_t now) noexcept:
         """No more rests, and no trial for a while."""

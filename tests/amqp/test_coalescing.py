@@ -194,6 +194,7 @@ def begun(coalescing: Coalescing, octets: int) -> int:
     now = 100 * SECOND
     while not coalescing.is_on:
         now += SLEEP_NS
+        assert now < 101 * SECOND
         assert coalescing.rest(now, octets, True) == 0
     return now
 
@@ -233,15 +234,60 @@ def test_a_socket_whose_window_never_becomes_narrow_does_not_rest_behind_its_tri
     assert rest == 0
 
 
-def tried(gains: list[float]) -> bool:
-    """Whether the socket still rests when it was in this many times as much as before, with each
-    rest and the burst behind it."""
+def on_trial(octets: int) -> tuple[Coalescing, int]:
+    """So much came at each look, and the window is narrow now."""
     coalescing = Coalescing()
-    now = begun(coalescing, 4_000)
+    now = begun(coalescing, octets)
     coalescing.narrow(1)
     now += SLEEP_NS
     coalescing.rest(now, 4_000, True)
     assert not coalescing.wide
+    return coalescing, now
+
+
+@pytest.mark.parametrize(
+    ("octets", "milliseconds"), [(500, 20), (800, 20), (1_000, 16), (2_000, 8), (20_000, 3)]
+)
+def test_the_first_rest_of_a_trial_is_as_long_as_the_window_takes_to_fill(
+    octets: int, milliseconds: int
+) -> None:
+    """Else eight clients that share a processor would all go on as before, each with a window that
+    never is full."""
+    coalescing, now = on_trial(octets)
+    assert coalescing.rest(now + SLEEP_NS, 0, True) // MS == milliseconds
+
+
+def test_a_trial_in_which_the_longest_rests_do_not_fill_the_window_is_over_at_once() -> None:
+    """A client with ten messages of 2 KiB in flight. The next trial is late."""
+    coalescing, now = on_trial(1_000)
+    rests = []
+    while coalescing.is_on:
+        now += 10 * US
+        coalescing.rest(now, 20_480, False)
+        rests.append(coalescing.rest(now, 0, True))
+        now += rests[-1]
+    assert sum(rests) < 40 * MS
+    over = now
+    while not coalescing.is_on:
+        now += SLEEP_NS
+        coalescing.rest(now, 1_000, True)
+    assert 8 * SECOND < now - over < 9 * SECOND
+
+
+def test_a_trial_begins_though_packets_are_joined_in_the_longest_sleep() -> None:
+    """A client may come to that without rests, and has half more with them."""
+    begun(Coalescing(), 30_000)
+    coalescing, now = Coalescing(), 100 * SECOND
+    for _ in range(1_000):
+        now += SLEEP_NS
+        assert coalescing.rest(now, 40_000, True) == 0
+    assert not coalescing.is_on
+
+
+def tried(gains: list[float]) -> bool:
+    """Whether the socket still rests when it was in this many times as much as before, with each
+    rest and the burst behind it."""
+    coalescing, now = on_trial(4_000)
     waited = SLEEP_NS
     for gain in gains:
         now += 10 * US
