@@ -45,6 +45,10 @@ cdef class Buckets:
         self._all = _full(now, per_second * all_times * burst_s)
         self._of = OrderedDict()
 
+    def __len__(self):
+        """Sources that are remembered."""
+        return len(self._of)
+
     cpdef bint take(self, source, double now) except -1:
         """Whether there is room for a line of this source at `now` (seconds, monotonic); if so, it
         is taken."""
