@@ -91,6 +91,7 @@ def test_a_purge_tells_of_every_level_and_of_nothing_that_came_later(
     held_tag = priorities.index(255) + 1
     told = confirms(publisher, 1023)
     assert told == {tag: "basic.nack" for tag in range(1, 1025) if tag != held_tag}
+    publisher.fence(1)
     bodies = []
     for _ in range(4):
         got = other.get(1, queue)
@@ -145,6 +146,7 @@ def test_what_expires_in_any_level_is_nacked(publisher: Client) -> None:
 def test_a_requeued_message_keeps_its_confirm_open(publisher: Client, other: Client) -> None:
     queue = levelled(publisher)
     publish(publisher, queue, [1, 200])
+    publisher.fence(1)
     got = other.get(1, queue)
     assert got is not None
     other.send_method(1, "basic.reject", delivery_tag=got.tag, requeue=True)
