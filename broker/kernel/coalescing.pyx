@@ -10,9 +10,8 @@ each chunk that is received makes room for a large packet, until nothing waits a
 more, and the next rest begins.
 
 A trial is made of sockets whose chunks stay small in the longest sleep of the loop, where very many
-frames come (`Moderation.needs_rests`). Rests are kept
-if more comes with them. A client that waits for an answer loses the time of a trial, and trials
-that fail become rare.
+frames come (`Moderation.needs_rests`). Rests are kept if more comes with them. A client that waits
+for an answer loses the time of a trial, and trials that fail become rare.
 """
 
 cimport cython
@@ -47,7 +46,7 @@ cdef enum:
     MOST_POOR = 2                # windows behind each other that were not worth while
     PATIENCE_NS = 250000000      # behind a trial that failed, twice as long behind the next
     MOST_FAILED = 7
-    WAITED = 5                   # the same for a client that waits for answers
+    WAITED = 5                   # trials that failed, as which one with a client that waits counts
 
 # Rests are worth while if this many times as much comes as without.
 cdef double WORTH = 1.25

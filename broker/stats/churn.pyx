@@ -12,7 +12,7 @@ from broker.wire.frame_parser cimport FrameParser
 cdef class Churn:
     """`node` is the node's Totals, `vhosts` are those of vhosts by their names, and `vhost(name)`
     makes them for one that has none yet. Of each kind of object, the counters in `wanted` go into
-    them when it ends. It leaves `histories` then, and `ended` counts a channel."""
+    them. What ends leaves `histories`, and `ended` counts a channel."""
 
     cdef object _node
     cdef dict _counters              # of the node
@@ -41,15 +41,19 @@ cdef class Churn:
             counters = self._totals(vhost).counters
             counters[name] += 1
 
-    cpdef end(self, str kind, thing, str vhost):
-        """Takes an object's last counts."""
+    cpdef add_up(self, str kind, Sums sums, str vhost):
+        """Adds what happened since the last look to the totals."""
         cdef dict risen
-        finish(kind, thing, self._sums)
-        if self._sums.has_risen():
-            risen = self._sums.rises(kind, self._wanted[kind])
+        if sums.has_risen():
+            risen = sums.rises(kind, self._wanted[kind])
             if risen:
                 self._node.add(risen)
                 self._totals(vhost).add(risen)
+
+    cpdef end(self, str kind, thing, str vhost):
+        """Takes an object's last counts."""
+        finish(kind, thing, self._sums)
+        self.add_up(kind, self._sums, vhost)
         if self._histories:
             self._histories.pop(thing, None)
 

@@ -145,7 +145,7 @@ class Stats:
         self._histories: dict[Any, Gauge] = {}
         """Objects with a history; those that were looked at longest ago come first."""
         self.churn = Churn(self.node, self.vhosts, self.vhost, WANTED, self._histories, self.ended)
-        """Counts connections and channels that begin and end."""
+        """Adds to the totals, also what begins and ends between samples."""
         self.keeps_steps = False
         """Whether touched objects are listed for a caller that takes the list at intervals."""
         self._touched: dict[tuple[str, str], Reached] = {}
@@ -197,7 +197,7 @@ class Stats:
         """The history of an object that is shown; it begins now if there was none."""
         sums = Sums()
         gauge = watch(kind, thing, self._clock_ms(), sums)
-        self._add_up(kind, sums, _vhost_name(kind, thing))
+        self.churn.add_up(kind, sums, _vhost_name(kind, thing))
         return self._keep_history(thing, gauge)
 
     def take_touched(self) -> Iterator[tuple[str, str, Any] | None]:
@@ -244,7 +244,7 @@ class Stats:
                     if not self._has_room():
                         break
                     self._keep_history(thing, thing.gauge)
-                self._add_up(kind, sums, vhost.name)
+                self.churn.add_up(kind, sums, vhost.name)
                 yield
             if kind == "queue":
                 levels.update(zip(QUEUE_TOTALS, sums.held, strict=True))
@@ -266,8 +266,8 @@ class Stats:
                     start += 1
                     continue
                 self._add_levels(vhost.name, start - begun, channels)
-                self._add_up("connection", sums, vhost.name)
-                self._add_up("channel", of_channels, vhost.name)
+                self.churn.add_up("connection", sums, vhost.name)
+                self.churn.add_up("channel", of_channels, vhost.name)
                 if start - begun + channels >= _OBJECTS_PER_STEP:
                     yield
             yield
@@ -292,7 +292,7 @@ class Stats:
                     begun = start
                     start = scan(kind, some, start, len(some), at, before, sums)
                     seen += start - begun
-                    self._add_up(kind, sums, vhost)
+                    self.churn.add_up(kind, sums, vhost)
                     if seen >= _OBJECTS_PER_STEP:
                         seen = 0
                         yield
@@ -309,14 +309,6 @@ class Stats:
             known = self._touched.setdefault((kind, vhost), Reached())
             for thing in touched:
                 known.add(thing)
-
-    def _add_up(self, kind: str, sums: Sums, vhost: str) -> None:
-        """Adds what happened since the last look to the totals."""
-        if sums.has_risen():
-            risen = sums.rises(kind, WANTED[kind])
-            if risen:
-                self.node.add(risen)
-                self.vhost(vhost).add(risen)
 
     def _count(self, sums: Sums) -> None:
         self.looked += sums.looked

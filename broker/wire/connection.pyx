@@ -23,12 +23,12 @@ from broker.wire import channel as channel_module
 from broker.wire.ack_timeouts import timeout_of
 from broker.wire.argument_lists import frame
 from broker.wire.channel cimport Channel
-from broker.wire.commands import COMMANDS, added_queues, publishing, unknown
 from broker.wire.clients cimport Clients
+from broker.wire.commands import COMMANDS, added_queues, publishing, unknown
 from broker.wire.frame_parser cimport CLOSED, CLOSING, FrameParser, HANDSHAKE, RUNNING
-from broker.wire.method_frames cimport bare_frame
 from broker.wire.handshake import Handshake
 from broker.wire.long_work import LongWork
+from broker.wire.method_frames cimport bare_frame
 from broker.wire.method_frames import method_frame
 from broker.wire.settling import HeldBack, given_back, settled
 

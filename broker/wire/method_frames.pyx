@@ -13,14 +13,8 @@ cdef enum:
 cdef dict _bare = {}
 
 
-def encode_method(str name, **arguments):
-    """Class id, method id and arguments: the payload of a method frame. Raises ValueError for a
-    string that is too long."""
-    return encode_arguments(BY_NAME[name], arguments)
-
-
 def method_frame(int channel, str name, **arguments):
-    """A whole frame; raises as `encode_method` does."""
+    """A whole frame. Raises ValueError for a string that is too long."""
     if not arguments:
         return bare_frame(channel, name)
     return frame(METHOD, channel, encode_arguments(BY_NAME[name], arguments))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench import processes
@@ -113,3 +116,20 @@ class Leveret:
     def _ended(self) -> None:
         self.server = None
         os.close(self.lifetime)
+
+
+@contextlib.contextmanager
+def running(against: Path | None) -> Iterator[list[Leveret]]:
+    """This checkout's broker and, beside it, one called `before` from another checkout."""
+    with tempfile.TemporaryDirectory() as directory:
+        brokers = [Leveret(Path(directory) / "leveret")]
+        if against:
+            tree = against.resolve()
+            brokers.append(Leveret(Path(directory) / "before", tree=tree, name="before"))
+        try:
+            for broker in brokers:
+                broker.start()
+            yield brokers
+        finally:
+            for broker in brokers:
+                broker.stop()

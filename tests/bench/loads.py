@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests.bench import generator
-from tests.bench.leveret import Leveret
+from tests.bench.leveret import running
 
 WAITING = "--persistent --flush --body 64 --ack 1"
 LOADS = {
@@ -63,26 +62,16 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--against", type=Path, help="another checkout, built")
     options = parser.parse_args(arguments)
     length = ["--warmup", "0.25", "--duration", str(options.seconds)]
-    with tempfile.TemporaryDirectory() as directory:
-        brokers = [Leveret(Path(directory) / "leveret")]
-        if options.against:
-            tree = options.against.resolve()
-            brokers.append(Leveret(Path(directory) / "before", tree=tree, name="before"))
-        try:
-            for broker in brokers:
-                broker.start()
-            for name, load in LOADS.items():
-                print(name)
-                results: dict[str, list[dict[str, Any]]] = {each.name: [] for each in brokers}
-                for _ in range(options.rounds):
-                    for broker in brokers:
-                        found = generator.run(broker.port, options_of(load) + length, broker.pids())
-                        results[broker.name].append(found)
+    with running(options.against) as brokers:
+        for name, load in LOADS.items():
+            print(name)
+            results: dict[str, list[dict[str, Any]]] = {each.name: [] for each in brokers}
+            for _ in range(options.rounds):
                 for broker in brokers:
-                    print("  " + told(broker.name, results[broker.name]), flush=True)
-        finally:
+                    found = generator.run(broker.port, options_of(load) + length, broker.pids())
+                    results[broker.name].append(found)
             for broker in brokers:
-                broker.stop()
+                print("  " + told(broker.name, results[broker.name]), flush=True)
 
 
 if __name__ == "__main__":

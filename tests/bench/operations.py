@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench import bare, generator
-from tests.bench.leveret import Leveret
+from tests.bench.leveret import running
 
 OPERATIONS = ("connection", "channel", "consume", "bind", "declare")
 WARM_UP_S = 0.2
@@ -46,24 +45,15 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", type=Path, help="another checkout, built")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as directory, bare.running("answers") as (server, port):
+    with bare.running("answers") as (server, port), running(options.against) as brokers:
         measures: dict[str, Measure] = {
             "bare": lambda operation: measured(port, operation, [server.pid])
         }
-        brokers = [Leveret(Path(directory) / "leveret")]
-        if options.against:
-            tree = options.against.resolve()
-            brokers.append(Leveret(Path(directory) / "before", tree=tree, name="before"))
-        try:
-            for broker in brokers:
-                broker.start()
-                measures[broker.name] = lambda operation, broker=broker: measured(
-                    broker.port, operation, broker.pids()
-                )
-            compare(measures, options.rounds)
-        finally:
-            for broker in brokers:
-                broker.stop()
+        for broker in brokers:
+            measures[broker.name] = lambda operation, broker=broker: measured(
+                broker.port, operation, broker.pids()
+            )
+        compare(measures, options.rounds)
 
 
 if __name__ == "__main__":
