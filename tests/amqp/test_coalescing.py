@@ -257,6 +257,13 @@ def test_the_first_rest_of_a_trial_is_as_long_as_the_window_takes_to_fill(
     assert coalescing.rest(now + SLEEP_NS, 0, True) // MS == milliseconds
 
 
+def test_a_long_rest_of_a_trial_that_filled_the_window_is_followed_by_shorter_ones() -> None:
+    coalescing, now = on_trial(800)
+    now += coalescing.rest(now + SLEEP_NS, 0, True) + SLEEP_NS
+    assert coalescing.rest(now, 60_000, False) == 0
+    assert coalescing.rest(now, 0, True) == 12 * MS
+
+
 def test_a_trial_in_which_the_longest_rests_do_not_fill_the_window_is_over_at_once() -> None:
     """A client with ten messages of 2 KiB in flight. The next trial is late."""
     coalescing, now = on_trial(1_000)
