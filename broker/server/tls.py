@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 import time
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         "_buffered",
         "_ciphertext",
         "_closing",
+        "_ends_when_sent",
         "_fd",
         "_handshake",
         "_inner",
@@ -58,6 +60,7 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         self._inner = inner
         self._buffered = isinstance(inner, asyncio.BufferedProtocol)
         self._closing = False
+        self._ends_when_sent = False
         self._fd = -1
         self._shaken = False
         self._transport: Any = None
@@ -153,6 +156,8 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
     def resume_writing(self) -> None:
         if self._shaken:
             self._inner.resume_writing()
+        if self._ends_when_sent:
+            self._end_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
@@ -199,7 +204,10 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         with contextlib.suppress(ssl.SSLError):
             self._tls.unwrap()
         self._flush()
-        self._transport.write_eof()
+        if self._transport.get_write_buffer_size():
+            self._ends_when_sent = True
+        else:
+            self._end_writing()
 
     def abort(self) -> None:
         self._closing = True
@@ -256,6 +264,11 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         return login_name(certificate, config.tls_login_from, config.tls_login_san)
 
     # How it works.
+
+    def _end_writing(self) -> None:
+        """Asyncio's own would report as an error of ours that the peer has reset the connection."""
+        with contextlib.suppress(OSError):
+            self._transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
 
     def _shake(self) -> bool:
         """Takes the handshake as far as it goes. Raises SSLError."""

@@ -349,10 +349,8 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         if self._lost:
             return
         for data in self._socket.data_to_send():
-            if data:
+            if data:  # an empty one asks for the end, which `_end` comes to
                 self._transport.write(data)
-            elif self._transport.can_write_eof() and not self._transport.is_closing():
-                self._transport.write_eof()
 
 
 def _release(protocol: ServerProtocol) -> None:
