@@ -27,9 +27,12 @@ from broker.client.errors import ConnectionClosed, ConnectionLost, ProtocolError
 from broker.fields.codec import Malformed
 from broker.kernel.buffer cimport Buffer, load16, load32
 from broker.kernel.octets cimport Octets, octets
-from broker.wire.argument_lists import decode_arguments
+from broker.wire.argument_lists cimport decode_arguments
+from broker.wire.method cimport Method
 from broker.wire.method_frames import method_frame
 from broker.wire.methods import BY_INDEX
+
+cdef dict METHODS = BY_INDEX
 
 cdef enum:
     FRAME_END = 0xCE
@@ -155,6 +158,7 @@ cdef class ClientCore:
 
     cdef int method(self, uint16_t number, const uint8_t* p, uint32_t size) except -1:
         cdef ChannelCore channel
+        cdef Method row
         cdef uint32_t index
         if size < 4:
             raise ProtocolError("a method frame is too short")
@@ -173,7 +177,7 @@ cdef class ClientCore:
                 return channel.begin_got(p + 4, size - 4)
             if index == RETURN:
                 return channel.begin_returned(p + 4, size - 4)
-        row = BY_INDEX.get(index)
+        row = METHODS.get(index)
         if row is None:
             raise ProtocolError(f"method {index >> 16}, {index & 0xffff} is unknown")
         arguments = decode_arguments(row, (<char*> p)[:size])

@@ -370,7 +370,7 @@ class Export:
                 if not exchange.name:
                     continue
                 for binding in vhost.bindings(source=exchange.name):
-                    row = {**binding._asdict(), "vhost": vhost.name}
+                    row = {**binding.facts(), "vhost": vhost.name}
                     reason = self._binding_fault(vhost, binding)
                     if reason is None:
                         yield row if self._is_shown(vhost, binding) else None

@@ -6,7 +6,7 @@ has no counterpart here is left out and listed. `steps` carries the rest out (`a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from broker.access import BadSetting
@@ -58,7 +58,7 @@ class Plan:
         self.counts: dict[str, dict[str, int]] = {}
         self.swept: set[str] = set()
         """Vhosts whose policies change."""
-        self._seen: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        self._seen: dict[tuple[Hashable, ...], Mapping[str, Any]] = {}
         self._more: dict[tuple[str, str], int] = {}
         self.tenants = Tenants(self)
         self.users = Users(self)
@@ -135,7 +135,7 @@ class Plan:
         listed = {"section": row.section, "place": row.place, **row.named(), **part}
         self.left_out.append({**listed, "reason": reason})
 
-    def is_new(self, row: Row, key: tuple[str, ...], content: Mapping[str, Any]) -> bool:
+    def is_new(self, row: Row, key: tuple[Hashable, ...], content: Mapping[str, Any]) -> bool:
         """Whether an object was not in the document before. Raises ValueError where it was, with
         another content."""
         before = self._seen.setdefault((row.section, *key), content)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from broker.definitions.document import LeftOut, Row
 from broker.queues import types as queue_types
-from broker.routing.exchange import Binding, BoundExchange, identity
+from broker.routing.binding import Binding
+from broker.routing.exchange import BoundExchange
 from broker.routing.types import TYPES
 from broker.schema.arguments import memory_of
 from broker.schema.errors import AMQPError, BoundReached, NotFound, describe
@@ -192,7 +193,7 @@ class Topology:
         if not binding.source and kind == "queue" and binding.destination == binding.routing_key:
             # LavinMQ lists what every queue has by its name.
             return
-        if not self._plan.is_new(row, (vhost, binding.source, *identity(binding)), {}):
+        if not self._plan.is_new(row, (vhost, binding), {}):
             return
         check_representable(*binding_change(binding, "bind"))
         self._find(kind, vhost, binding.destination)
@@ -216,12 +217,12 @@ class Topology:
         def do() -> Undo:
             owner = self._vhost(vhost)
             try:
-                is_new = owner.bind(*binding)
+                is_new = owner.bind(**binding.facts())
             except BoundReached as error:
                 # Together with others of the document, at an exchange that was there.
                 self._plan.leave_out(row, error.text)
                 return _nothing
-            return (lambda: _drop(owner.unbind(*binding))) if is_new else _nothing
+            return (lambda: _drop(owner.unbind(**binding.facts()))) if is_new else _nothing
 
         self._plan.change(row, before, {"arguments": binding.arguments}, do)
 

@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
+from broker.routing.binding import Binding
+from broker.routing.exchange import NO_PROPERTIES, BoundExchange
 from broker.routing.hashing import Jump, Ring, Spread, hash_of
 from broker.schema.errors import BoundReached, PreconditionFailed
 

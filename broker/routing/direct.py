@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker.kernel.wide_dict import WideDict
-from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange, Identity, identity
+from broker.routing.binding import Binding
+from broker.routing.exchange import NO_PROPERTIES, BoundExchange
 
-NONE: dict[Identity, Binding] = {}
+NONE: dict[Binding, Binding] = {}
 
 
 class DirectExchange(BoundExchange):
@@ -18,26 +19,23 @@ class DirectExchange(BoundExchange):
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
         # A dict only where several bindings have one key: most have a key of their own.
-        self._by_key: WideDict[str, Binding | dict[Identity, Binding]] = WideDict()
+        self._by_key: WideDict[str, Binding | dict[Binding, Binding]] = WideDict()
 
     def add(self, binding: Binding) -> None:
         there = self._by_key.get(binding.routing_key)
         if there is None:
             self._by_key[binding.routing_key] = binding
         elif isinstance(there, Binding):
-            self._by_key[binding.routing_key] = {
-                identity(there): there,
-                identity(binding): binding,
-            }
+            self._by_key[binding.routing_key] = {there: there, binding: binding}
         else:
-            there[identity(binding)] = binding
+            there[binding] = binding
 
     def remove(self, binding: Binding) -> None:
         there = self._by_key[binding.routing_key]
         if isinstance(there, Binding):
             del self._by_key[binding.routing_key]
             return
-        del there[identity(binding)]
+        del there[binding]
         if len(there) == 1:
             (self._by_key[binding.routing_key],) = there.values()
 

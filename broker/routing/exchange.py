@@ -7,47 +7,17 @@ are the vhost's business.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from broker.kernel.contracts import Exchange
 from broker.kernel.wide_dict import WideDict
+from broker.routing.binding import Binding
 from broker.settings.bounds import DEFAULTS
 
 # For callers that route by key and headers alone.
 NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
-
-
-class Binding(NamedTuple):
-    """One binding. `destination_type` is `queue` or `exchange`."""
-
-    source: str
-    destination: str
-    destination_type: str
-    routing_key: str
-    arguments: dict[str, Any]
-
-    @property
-    def properties_key(self) -> str:
-        """RabbitMQ's name of a binding between two ends: the key, `~` for an empty one, `key~hash`
-        with arguments."""
-        if not self.arguments:
-            return self.routing_key or "~"
-        digest = hashlib.blake2b(
-            repr(sorted(self.arguments.items())).encode("utf-8", "surrogateescape"), digest_size=12
-        )
-        return f"{self.routing_key}~{digest.hexdigest()}"
-
-
-# What identifies a binding of one exchange; arguments are a table and so not hashable themselves.
-Identity = tuple[str, str, str, str]
-
-
-def identity(binding: Binding) -> Identity:
-    arguments = repr(sorted(binding.arguments.items())) if binding.arguments else ""
-    return binding.destination_type, binding.destination, binding.routing_key, arguments
 
 
 class BoundExchange(Exchange):
@@ -70,7 +40,7 @@ class BoundExchange(Exchange):
         """The policies it is under (`broker.vhosts.policies`), or None."""
         self.effective: Mapping[str, Any] = self.arguments
         """The arguments that hold, by declaration and policies."""
-        self.bindings: WideDict[Identity, Binding] = WideDict()
+        self.bindings: WideDict[Binding, Binding] = WideDict()
         self.changes = 0
         """How often a binding came or went: sorted lists of them are as of one such number."""
         self.followers: dict[str, int] = {}
@@ -101,14 +71,12 @@ class BoundExchange(Exchange):
         """Whether a message with these headers is held back now, to be routed later."""
         return self.holding is not None and self.holding.takes(headers)
 
-    def bind(self, binding: Binding, key: Identity | None = None) -> bool:
-        """Adds a binding; False if it is there already. `key` is its identity, where the caller has
-        it."""
-        key = key or identity(binding)
-        if key in self.bindings:
+    def bind(self, binding: Binding) -> bool:
+        """Adds a binding; False if it is there already."""
+        if binding in self.bindings:
             return False
         self.add(binding)
-        self.bindings[key] = binding
+        self.bindings[binding] = binding
         self.changes += 1
         if binding.destination_type == "exchange":
             self.followers[binding.destination] = self.followers.get(binding.destination, 0) + 1
@@ -118,7 +86,7 @@ class BoundExchange(Exchange):
 
     def unbind(self, binding: Binding) -> bool:
         """Removes a binding; False if it is not there."""
-        found = self.bindings.pop(identity(binding), None)
+        found = self.bindings.pop(binding, None)
         if found is None:
             return False
         self.changes += 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
+from broker.routing.binding import Binding
+from broker.routing.exchange import NO_PROPERTIES, BoundExchange
 
 
 class FanoutExchange(BoundExchange):

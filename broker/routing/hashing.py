@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Protocol
 
-from broker.routing.exchange import Binding, Identity, identity
+from broker.routing.binding import Binding
 from broker.settings.bounds import RING_WEIGHT_MAX
 
 # Points on the ring for each unit of weight. A share's standard deviation is about a tenth of the
@@ -71,7 +71,7 @@ class Ring(Spread):
         if self._weight + weight <= most:
             return True
         bound = self._bindings.get((binding.destination_type, binding.destination))
-        return bound is not None and identity(binding) in bound.bindings
+        return bound is not None and binding in bound.bindings
 
     def add(self, binding: Binding, weight: int) -> None:
         self._weight += weight
@@ -79,7 +79,7 @@ class Ring(Spread):
         bound = self._bindings.setdefault(end, Bound())
         points = _points(end, bound.weight, bound.weight + weight)
         bound.weight += weight
-        bound.bindings[identity(binding)] = binding
+        bound.bindings[binding] = binding
         self._owners.update(dict.fromkeys(points, end))
         self._points.add(points)
 
@@ -88,7 +88,7 @@ class Ring(Spread):
         end = (binding.destination_type, binding.destination)
         bound = self._bindings[end]
         bound.weight -= weight
-        del bound.bindings[identity(binding)]
+        del bound.bindings[binding]
         if not bound.bindings:
             del self._bindings[end]
         points = _points(end, bound.weight, bound.weight + weight)
@@ -109,7 +109,7 @@ class Bound:
     __slots__ = ("bindings", "weight")
 
     def __init__(self) -> None:
-        self.bindings: dict[Identity, Binding] = {}
+        self.bindings: dict[Binding, Binding] = {}
         self.weight = 0
 
 
@@ -173,7 +173,7 @@ class Jump(Spread):
     weight_max = JUMP_WEIGHT_MAX
 
     def __init__(self) -> None:
-        self._weights: dict[Identity, tuple[Binding, int]] = {}
+        self._weights: dict[Binding, int] = {}
         # Made when they are asked for: many changes in a row cost no more than one.
         self._buckets: tuple[list[Binding], list[int]] | None = None
 
@@ -181,22 +181,18 @@ class Jump(Spread):
         return True
 
     def add(self, binding: Binding, weight: int) -> None:
-        self._weights[identity(binding)] = binding, weight
+        self._weights[binding] = weight
         self._buckets = None
 
     def remove(self, binding: Binding, weight: int) -> None:
-        del self._weights[identity(binding)]
+        del self._weights[binding]
         self._buckets = None
 
     def find(self, hashed: int) -> Binding | None:
         if not self._weights:
             return None
         if self._buckets is None:
-            rows = self._weights.values()
-            self._buckets = (
-                [binding for binding, _ in rows],
-                list(accumulate(weight for _, weight in rows)),
-            )
+            self._buckets = list(self._weights), list(accumulate(self._weights.values()))
         bindings, ends = self._buckets
         return bindings[bisect_right(ends, jump(hashed, ends[-1]))]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from broker.kernel.largest import Largest
 from broker.kernel.wide_dict import WideDict
-from broker.routing.exchange import Binding, Identity, identity
+from broker.routing.binding import Binding
 
 Place = tuple[str, Any]
 """A header name, and what is wanted of it: `PRESENT`, or `(value is a boolean, value)`, because a
@@ -41,7 +41,7 @@ class _Group:
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self.wanted, self.is_any = wanted_of(arguments)
-        self.bindings: dict[Identity, Binding] = {}
+        self.bindings: dict[Binding, Binding] = {}
         self.places: list[Place] = []
         self.comparisons = 0
         """Values that are compared at most to know whether a message that meets it fits; 0 if it
@@ -128,7 +128,7 @@ class HeaderIndex:
     def cost_with(self, binding: Binding) -> int:
         """`cost` as it would be with one more binding."""
         cost = self.cost
-        if identity(binding)[3] in self._groups:
+        if binding.arguments_text in self._groups:
             return cost
         group = _Group(binding.arguments)
         self._place(group)
@@ -142,20 +142,18 @@ class HeaderIndex:
         return cost
 
     def add(self, binding: Binding) -> None:
-        key = identity(binding)
-        group = self._groups.get(key[3])
+        group = self._groups.get(binding.arguments_text)
         if group is None:
-            group = self._groups[key[3]] = _Group(binding.arguments)
+            group = self._groups[binding.arguments_text] = _Group(binding.arguments)
             self._file(group)
-        group.bindings[key] = binding
+        group.bindings[binding] = binding
 
     def remove(self, binding: Binding) -> None:
         """Takes out a binding that was added."""
-        key = identity(binding)
-        group = self._groups[key[3]]
-        del group.bindings[key]
+        group = self._groups[binding.arguments_text]
+        del group.bindings[binding]
         if not group.bindings:
-            del self._groups[key[3]]
+            del self._groups[binding.arguments_text]
             self._take_out(group)
 
     def match(self, headers: Mapping[str, Any]) -> Iterator[Binding]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
+from broker.routing.binding import Binding
+from broker.routing.exchange import NO_PROPERTIES, BoundExchange
 from broker.routing.header_index import HeaderIndex
 from broker.schema.errors import BoundReached, PreconditionFailed
 

@@ -13,7 +13,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange, identity
+from broker.routing.binding import Binding
+from broker.routing.exchange import NO_PROPERTIES, BoundExchange
 from broker.routing.topic_tree import TopicTree
 from broker.schema.errors import BoundReached
 
@@ -27,7 +28,7 @@ class TopicExchange(BoundExchange):
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
-        self.tree = TopicTree(identity)
+        self.tree = TopicTree()
 
     def check(self, binding: Binding) -> None:
         pattern = pattern_of(binding.routing_key)
@@ -50,7 +51,7 @@ class TopicExchange(BoundExchange):
         self.tree.remove(pattern_of(binding.routing_key), binding)
         if self.tree.capacity > CAPACITY_KEPT and self.tree.is_empty:
             # An exchange lives long, such as amq.topic.
-            left, self.tree = self.tree, TopicTree(identity)
+            left, self.tree = self.tree, TopicTree()
             with contextlib.suppress(RuntimeError):  # no thread: it is freed here
                 threading.Thread(target=left.give_back, name="topic memory", daemon=True).start()
 

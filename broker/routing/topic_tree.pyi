@@ -1,8 +1,7 @@
-from collections.abc import Callable
 from typing import Any, Self
 
 class TopicTree:
-    def __new__(cls, key_of: Callable[[Any], Any]) -> Self: ...
+    def __new__(cls) -> Self: ...
     @property
     def visits(self) -> int: ...
     @property

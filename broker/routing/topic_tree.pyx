@@ -51,7 +51,7 @@ cdef struct Node:
 
 cdef class TopicTree:
     """Patterns (lists of words in `broker.routing.topic.pattern_of`'s form) with their bindings,
-    which are no dicts. `key_of(binding)` tells two of one pattern apart.
+    which are no dicts and can be hashed.
 
     `cost` is how much the dearest routing key can cost at most: 1 for each visit of a node, and
     `FOUND` for each pattern that fits. `visits` counts the nodes that `match` visited so far,
@@ -77,12 +77,10 @@ cdef class TopicTree:
     cdef int32_t* free_words
     cdef int32_t free_words_count
     cdef int32_t free_words_room
-    cdef list bindings           # of each node: None, one, or a dict by their keys
+    cdef list bindings           # of each node: None, one, or a dict of them
     cdef dict costs              # of the children of a node that has more than FEW, as a `Largest`
-    cdef object key_of
 
-    def __cinit__(self, key_of):
-        self.key_of = key_of
+    def __cinit__(self):
         self.free_node = NONE
         self.word_ids = WideDict()
         self.word_texts = []
@@ -149,20 +147,19 @@ cdef class TopicTree:
             self.bindings[node] = binding
             self.mark(node, True)
         elif type(found) is dict:
-            found[self.key_of(binding)] = binding
+            found[binding] = binding
         else:
-            self.bindings[node] = {self.key_of(found): found, self.key_of(binding): binding}
+            self.bindings[node] = {found: found, binding: binding}
 
     def remove(self, list pattern, binding):
         """Forgets a binding. Raises KeyError if it is not there."""
         cdef int32_t node = self.path(pattern)
         found = self.bindings[node]
-        key = self.key_of(binding)
         if type(found) is dict:
-            del found[key]
-        elif found is None or self.key_of(found) != key:
+            del found[binding]
+        elif found is None or found != binding:
             self.prune(node)
-            raise KeyError(key)
+            raise KeyError(binding)
         else:
             found = None
         if not found:

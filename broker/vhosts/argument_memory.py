@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.routing.exchange import Binding, BoundExchange
+from broker.routing.binding import Binding
+from broker.routing.exchange import BoundExchange
 from broker.schema.arguments import memory_of
 from broker.schema.errors import PreconditionFailed
 

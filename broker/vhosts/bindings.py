@@ -7,17 +7,15 @@ from typing import Any, TypeAlias
 
 from broker.kernel.wide_dict import WideDict
 from broker.queues.types import MessageQueue
-from broker.routing.exchange import Binding, BoundExchange, Identity, identity
+from broker.routing.binding import Binding
+from broker.routing.exchange import BoundExchange
 from broker.vhosts.argument_memory import ArgumentMemory, binding_memory
 
 End = tuple[str, str]
 """What a binding leads to: `queue` or `exchange`, and a name."""
 
 
-Row = tuple[str, Identity]
-"""What names a binding among those to one end: its exchange, and what identifies it there."""
-
-Rows: TypeAlias = "dict[Row, Binding] | WideDict[Row, Binding]"
+Rows: TypeAlias = "dict[Binding, Binding] | WideDict[Binding, Binding]"
 
 WIDE = 1024
 """From this number on, the bindings of one end are in a `WideDict`: a dict would grow slowly."""
@@ -49,30 +47,30 @@ class Bindings:
         self.count = 0
         """How many exchanges have, those that leave included."""
 
-    def add(self, binding: Binding, row: Identity | None = None) -> None:
-        """Adds it where it is not there; `row` is its identity, where the caller has it. Raises
-        KeyError if its exchange is not there."""
+    def add(self, binding: Binding) -> None:
+        """Adds it where it is not there. Raises KeyError if its exchange is not there."""
         exchange = self._exchanges[binding.source]
-        end, row = (binding.destination_type, binding.destination), row or identity(binding)
-        current = exchange.bindings.get(row)
-        if current is not None and self.is_leaving(current):
-            exchange.unbind(current)
-            self._uncount(current, exchange)
-        if exchange.bind(binding, row):
+        if self.leaving:
+            current = exchange.bindings.get(binding)
+            if current is not None and self.is_leaving(current):
+                exchange.unbind(current)
+                self._uncount(current, exchange)
+        if exchange.bind(binding):
             self.count += 1
             if binding.arguments:
                 self._memory.taken += binding_memory(binding, exchange)
+            end = (binding.destination_type, binding.destination)
             rows = self._to.setdefault(end, {})
-            rows[binding.source, row] = binding
+            rows[binding] = binding
             if len(rows) == WIDE and isinstance(rows, dict):
                 self._to[end] = WideDict(rows)
             if exchange.picks_one:
-                self._picked.setdefault(end, {})[binding.source, row] = binding
+                self._picked.setdefault(end, {})[binding] = binding
 
-    def has(self, binding: Binding, row: Identity | None = None) -> bool:
-        """Whether there is such a one. `row` is its identity, where the caller has it."""
+    def has(self, binding: Binding) -> bool:
+        """Whether there is such a one."""
         exchange = self._exchanges.get(binding.source)
-        current = exchange.bindings.get(row or identity(binding)) if exchange is not None else None
+        current = exchange.bindings.get(binding) if exchange is not None else None
         return current is not None and not self.is_leaving(current)
 
     def is_leaving(self, binding: Binding) -> bool:
@@ -80,20 +78,19 @@ class Bindings:
         if not self.leaving:
             return False
         rows = self._to.get((binding.destination_type, binding.destination))
-        return rows is None or rows.get((binding.source, identity(binding))) is not binding
+        return rows is None or rows.get(binding) is not binding
 
     def remove(self, binding: Binding) -> BoundExchange | None:
         """The exchange it was removed from; None if it, or its exchange, is not there."""
         if not self.has(binding):
             return None
         exchange = self._exchanges[binding.source]
-        row = identity(binding)
-        found = exchange.bindings[row]
+        found = exchange.bindings[binding]
         exchange.unbind(found)
         self._uncount(found, exchange)
-        _drop(self._to, found, row)
+        _drop(self._to, found)
         if exchange.picks_one:
-            _drop(self._picked, found, row)
+            _drop(self._picked, found)
         return exchange
 
     # -- deleted queues and exchanges --------------------------------------------------------------
@@ -114,14 +111,14 @@ class Bindings:
         """Removes those to a deleted queue or exchange, one a step. Its exchange, where it
         is there."""
         while deletions := self.leaving.get((kind, name)):
-            (source, row), binding = deletions[-1].popitem()
+            _, binding = deletions[-1].popitem()
             if not deletions[-1]:
                 deletions.pop()
             if not deletions:
                 del self.leaving[kind, name]
-            exchange = self._exchanges.get(source)
+            exchange = self._exchanges.get(binding.source)
             # Another exchange may have this name now.
-            if exchange is not None and exchange.bindings.get(row) is binding:
+            if exchange is not None and exchange.bindings.get(binding) is binding:
                 exchange.unbind(binding)
                 self._uncount(binding, exchange)
             yield exchange
@@ -129,12 +126,12 @@ class Bindings:
     def drop_from(self, gone: BoundExchange) -> Iterator[None]:
         """Removes those of a deleted exchange, one a step."""
         while gone.bindings:
-            row, binding = gone.bindings.popitem()
+            _, binding = gone.bindings.popitem()
             # A topic exchange's tree of 100,000 patterns takes 30 ms to be freed at once.
             gone.remove(binding)
             self._uncount(binding, gone)
             for table in (self._to, self._picked):
-                _drop(table, binding, row)
+                _drop(table, binding)
             yield
 
     def _uncount(self, binding: Binding, exchange: BoundExchange) -> None:
@@ -182,12 +179,12 @@ class Bindings:
         if destination is not None:
             for kind in ("queue", "exchange"):
                 if destination_type in (None, kind):
-                    for (name, row), binding in list(self._to.get((kind, destination), {}).items()):
-                        exchange = self._exchanges.get(name)
+                    for binding in list(self._to.get((kind, destination), {}).values()):
+                        exchange = self._exchanges.get(binding.source)
                         if (
-                            source in (None, name)
+                            source in (None, binding.source)
                             and exchange is not None
-                            and exchange.bindings.get(row) is binding
+                            and exchange.bindings.get(binding) is binding
                         ):
                             yield binding
             return
@@ -206,11 +203,11 @@ class Bindings:
                     yield binding
 
 
-def _drop(table: dict[End, Rows], binding: Binding, row: Identity) -> None:
+def _drop(table: dict[End, Rows], binding: Binding) -> None:
     """Takes this binding, and not another one in its place, out of a table by ends."""
     end = binding.destination_type, binding.destination
     rows = table.get(end)
-    if rows is not None and rows.get((binding.source, row)) is binding:
-        del rows[binding.source, row]
+    if rows is not None and rows.get(binding) is binding:
+        del rows[binding]
         if not rows:
             del table[end]

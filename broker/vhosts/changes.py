@@ -7,10 +7,12 @@ from typing import Any
 
 from broker.fields.codec import Malformed, Reader
 from broker.queues.types import MessageQueue
-from broker.routing.exchange import Binding, BoundExchange
+from broker.routing.binding import Binding
+from broker.routing.exchange import BoundExchange
 from broker.vhosts.bindings import Bindings
 from broker.wire.argument_lists import decode_arguments, encode_arguments
-from broker.wire.methods import BY_INDEX, BY_NAME, Method
+from broker.wire.method import Method
+from broker.wire.methods import BY_INDEX, BY_NAME
 
 # What no client can send: methods of the queue class with ids that AMQP does not use.
 QUEUE_FLOW = Method(50, 200, "queue.flow", (("queue", "shortstr"), ("active", "bit")), False)

@@ -22,7 +22,8 @@ from broker.kernel.recording import Recorder
 from broker.kernel.wide_dict import WideDict
 from broker.queues import types as queue_types
 from broker.queues.types import MessageQueue
-from broker.routing.exchange import Binding, BoundExchange, identity
+from broker.routing.binding import Binding
+from broker.routing.exchange import BoundExchange
 from broker.routing.types import TYPES
 from broker.schema import arguments as argument_table
 from broker.schema.errors import AccessRefused, NotFound, PreconditionFailed, describe
@@ -613,13 +614,13 @@ class DefiningVHost:
     ) -> bool:
         """Binds a queue or an exchange to an exchange; False if that binding is there. Raises
         NotFound, AccessRefused or PreconditionFailed."""
+        exchange, end = self._ends_of(source, destination, destination_type)
+        # Many bindings have the same ends: each would keep a copy of their names.
         binding = Binding(
-            source, destination, destination_type, routing_key, arguments or NO_ARGUMENTS
+            exchange.name, end.name, destination_type, routing_key, arguments or NO_ARGUMENTS
         )
-        exchange, end = self._ends_of(binding)
         exchange.check(binding)
-        row = identity(binding)
-        if self._bindings.has(binding, row):
+        if self._bindings.has(binding):
             return False
         there, most = self._bindings.count, self._bounds.bindings
         if arguments or there >= most:
@@ -633,7 +634,7 @@ class DefiningVHost:
         else:
             # As `_change` does, of what the journal does not get and could give back.
             self._topology.changed()
-            self._bindings.add(binding, row)
+            self._bindings.add(binding)
         self._emit(
             "binding.created", {"vhost": self.name, "source": source, "destination": destination}
         )
@@ -658,20 +659,20 @@ class DefiningVHost:
         self._change(method, change, durable=self._bindings.is_durable(binding))
         return True
 
-    def _ends_of(self, binding: Binding) -> tuple[BoundExchange, MessageQueue | BoundExchange]:
-        """The exchange and what it is bound to."""
-        if not binding.source or (
-            binding.destination_type == "exchange" and not binding.destination
-        ):
+    def _ends_of(
+        self, source: str, destination: str, destination_type: str
+    ) -> tuple[BoundExchange, MessageQueue | BoundExchange]:
+        """The exchange and what is to be bound to it. Raises as `bind` does."""
+        if not source or (destination_type == "exchange" and not destination):
             raise AccessRefused("operation not permitted on the default exchange")
         end: MessageQueue | BoundExchange | None
-        if binding.destination_type == "queue":
-            end = self._living_queue(binding.destination)
+        if destination_type == "queue":
+            end = self._living_queue(destination)
             if end is None:
-                raise NotFound(f"no {describe('queue', binding.destination, self.name)}")
+                raise NotFound(f"no {describe('queue', destination, self.name)}")
         else:
-            end = self.exchange(binding.destination)
-        return self.exchange(binding.source), end
+            end = self.exchange(destination)
+        return self.exchange(source), end
 
     def has_binding(self, binding: Binding) -> bool:
         """Whether there is such a binding."""

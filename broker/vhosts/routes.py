@@ -11,7 +11,8 @@ from broker.kernel.steps import Found, Steps, complete
 from broker.kernel.through import Through
 from broker.kernel.wide_dict import WideDict
 from broker.queues.types import MessageQueue
-from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
+from broker.routing.binding import Binding
+from broker.routing.exchange import NO_PROPERTIES, BoundExchange
 from broker.schema.message_history import HISTORY
 from broker.vhosts.bindings import Bindings
 

@@ -1,8 +1,6 @@
 from typing import Any
 
-from broker.wire.methods import Method
-
-KINDS: dict[str, bytes]
+from broker.wire.method import Method
 
 def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]: ...
 def encode_arguments(method: Method, arguments: dict[str, Any]) -> bytes: ...

@@ -8,24 +8,12 @@ from libc.string cimport memcpy
 
 from broker.fields.codec cimport Reader
 from broker.kernel.buffer cimport Buffer, store16, store32, store64
+from broker.wire.method cimport Method
 
 from broker.fields.codec import Malformed, encode_table, octets
 
-# The kinds of fields, by the letters of `Method.kinds`.
-KINDS = {
-    "octet": b"1",
-    "short": b"2",
-    "long": b"4",
-    "longlong": b"8",
-    "timestamp": b"8",
-    "bit": b"b",
-    "shortstr": b"s",
-    "longstr": b"S",
-    "table": b"F",
-}
 
-
-def decode_arguments(method, bytes payload) -> dict:
+cpdef dict decode_arguments(Method method, bytes payload):
     """The arguments behind class and method id, by name, without the reserved ones. Raises
     Malformed (501)."""
     cdef Reader reader = Reader(payload, 4)
@@ -40,6 +28,7 @@ def decode_arguments(method, bytes payload) -> dict:
     cdef Py_ssize_t place
     for place in range(len(kinds)):
         kind = kinds[place]
+        name = names[place]
         if kind == b"b":
             if bit == 8:
                 bits = <uint8_t> reader.number(1)
@@ -49,6 +38,9 @@ def decode_arguments(method, bytes payload) -> dict:
         else:
             bit = 8
             if kind == b"s":
+                if name is None:
+                    reader.skip(<Py_ssize_t> reader.number(1))
+                    continue
                 value = reader.short_string()
             elif kind == b"F":
                 value = reader.table()
@@ -56,7 +48,6 @@ def decode_arguments(method, bytes payload) -> dict:
                 value = reader.long_string()
             else:
                 value = reader.number(kind - 48)
-        name = names[place]
         if name is not None:
             arguments[name] = value
     if reader.at != reader.end:
@@ -66,7 +57,7 @@ def decode_arguments(method, bytes payload) -> dict:
     return arguments
 
 
-cpdef bytes encode_arguments(method, dict arguments):
+cpdef bytes encode_arguments(Method method, dict arguments):
     """Class id, method id and arguments: the payload of a method frame. Raises ValueError for a
     string that is too long."""
     cdef Buffer out = Buffer()

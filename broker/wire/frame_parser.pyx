@@ -22,7 +22,8 @@ from broker.schema.errors import (
 )
 from broker.wire.channel cimport Channel, ChannelHost
 from broker.wire.deliveries cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
-from broker.wire.argument_lists import decode_arguments
+from broker.wire.argument_lists cimport decode_arguments
+from broker.wire.method cimport Method
 from broker.wire.method_frames import method_frame
 from broker.wire.methods import BY_INDEX, CLASSES
 from broker.wire.output cimport Output
@@ -33,6 +34,8 @@ from broker.wire.uses cimport (
 )
 
 log = logging.getLogger("leveret.connection")
+
+cdef dict METHODS = BY_INDEX
 
 cdef enum:
     FRAME_END = 0xCE
@@ -567,8 +570,8 @@ cdef class FrameParser(ChannelHost):
     def cold_method(self, channel, uint32_t index, bytes payload):
         """Decodes a method off the hot path and carries it out."""
         cdef uint64_t delivered = self.turn.delivered
-        self.count_asked(1)
-        method = BY_INDEX.get(index)
+        cdef Method method = METHODS.get(index)
+        self.asked += 1
         if method is None:
             if index >> 16 in CLASSES:
                 raise FrameError(
@@ -576,8 +579,8 @@ cdef class FrameParser(ChannelHost):
             raise CommandInvalid(f"class {index >> 16} is unknown")
         if not method.from_client:
             raise CommandInvalid(f"{method.name} is sent by servers only")
-        arguments = decode_arguments(method, payload)
-        self.on_method(channel, self.current_channel, method.name, arguments)
+        self.on_method(
+            channel, self.current_channel, method.name, decode_arguments(method, payload))
         # Queues may have had a backlog to deliver first.
         self.count_asked((self.turn.delivered - delivered) // DELIVERIES_ASKED)
 

@@ -7,32 +7,7 @@ when read. The table feeds both directions, the definitions journal and the test
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from broker.wire.argument_lists import KINDS
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """One row: `fields` are (name, kind) pairs."""
-
-    class_id: int
-    method_id: int
-    name: str
-    fields: tuple[tuple[str, str], ...]
-    from_client: bool
-    index: int = field(init=False)
-    """Class and method id as they begin a payload."""
-    kinds: bytes = field(init=False)
-    """A letter of `KINDS` for each field."""
-    names: tuple[str | None, ...] = field(init=False)
-    """Of the fields; None where one is reserved."""
-
-    def __post_init__(self) -> None:
-        names = tuple(None if name[0] == "_" else name for name, _ in self.fields)
-        object.__setattr__(self, "index", self.class_id << 16 | self.method_id)
-        object.__setattr__(self, "kinds", b"".join(KINDS[kind] for _, kind in self.fields))
-        object.__setattr__(self, "names", names)
+from broker.wire.method import Method
 
 
 def _row(class_id: int, method_id: int, name: str, fields: str = "", client: bool = True) -> Method:

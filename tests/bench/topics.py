@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from broker.routing.exchange import Binding
+from broker.routing.binding import Binding
 from broker.routing.topic import TopicExchange
 from broker.schema.errors import PreconditionFailed
 

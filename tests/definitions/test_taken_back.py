@@ -95,11 +95,11 @@ async def fail_at_the_last(directory: Path) -> int:
     failed = asyncio.Event()
     bind = VHost.bind
 
-    def failing(self: VHost, *binding: Any) -> Any:
-        if binding[3] == LAST:
+    def failing(self: VHost, **binding: Any) -> Any:
+        if binding["routing_key"] == LAST:
             failed.set()
             raise OSError("the disk is full")
-        return bind(self, *binding)
+        return bind(self, **binding)
 
     async def count(importing: asyncio.Task[Any]) -> None:
         nonlocal turns

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.routing.binding import Binding
 from broker.routing.consistent_hash import ConsistentHashExchange
-from broker.routing.exchange import Binding
 from broker.routing.hashing import Jump, Ring, hash_of, jump
 from broker.schema.errors import PreconditionFailed
 from broker.settings.bounds import DEFAULTS

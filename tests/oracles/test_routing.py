@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.routing.exchange import Binding
+from broker.routing.binding import Binding
 from broker.routing.header_index import HeaderIndex
 from broker.routing.headers import HeadersExchange
 from broker.routing.topic import TopicExchange, pattern_of
@@ -87,7 +87,7 @@ def test_a_topic_exchange_gives_memory_back_with_its_last_pattern() -> None:
 def test_what_a_key_can_cost_depends_on_the_patterns_that_are_there_only(
     changes: list[tuple[str, bool]], asked: list[str]
 ) -> None:
-    tree, there = TopicTree(str), []
+    tree, there = TopicTree(), []
     for number, (pattern, removes) in enumerate(changes):
         if removes and there:
             tree.remove(*there.pop(number % len(there)))
@@ -96,7 +96,7 @@ def test_what_a_key_can_cost_depends_on_the_patterns_that_are_there_only(
             tree.add(*there[-1])
         for other in asked:
             tree.cost_with(pattern_of(other))
-    fresh = TopicTree(str)
+    fresh = TopicTree()
     for pattern_words, number in there:
         fresh.add(pattern_words, number)
     assert tree.cost == fresh.cost
@@ -230,7 +230,7 @@ def test_many_ordinary_headers_bindings_fit_one_exchange(wanted: Any) -> None:
 
 
 def test_a_tree_that_is_empty_again_holds_no_objects_of_the_patterns_it_had() -> None:
-    tree, many = TopicTree(str), 20_000
+    tree, many = TopicTree(), 20_000
     before = sys.getallocatedblocks()
     for number in range(many):
         tree.add(["k", f"{number:07}"], number)
@@ -243,7 +243,7 @@ def test_a_tree_that_is_empty_again_holds_no_objects_of_the_patterns_it_had() ->
 
 def test_the_dearest_of_many_patterns_is_known_whichever_of_them_go() -> None:
     """More than are looked at one by one."""
-    tree = TopicTree(str)
+    tree = TopicTree()
     there = {f"w{number}" + ".*" * (number % 7): number for number in range(300)}
     there["w1.*.*.*.*.*.*.*.*"] = 300
     for pattern, number in there.items():
@@ -253,7 +253,7 @@ def test_the_dearest_of_many_patterns_is_known_whichever_of_them_go() -> None:
         pattern = chosen.choice([*there])
         tree.remove(pattern_of(pattern), there.pop(pattern))
         tree.cost_with(pattern_of("new.*.*.*.*.*.*"))
-        fresh = TopicTree(str)
+        fresh = TopicTree()
         for other, number in there.items():
             fresh.add(pattern_of(other), number)
         assert tree.cost == fresh.cost
@@ -263,7 +263,7 @@ def test_the_dearest_of_many_patterns_is_known_whichever_of_them_go() -> None:
 def test_words_that_a_client_chose_to_collide_are_found_without_a_long_search() -> None:
     """Nodes and words have numbers in the order in which they came."""
     many, places, near = 300, 4096, 32
-    tree = TopicTree(str)
+    tree = TopicTree()
     for number in range(many):
         tree.add([f"p{number}"], number)
     for number in range(many):

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from broker.queues.types import MessageQueue
 from broker.routing import hashing
+from broker.routing.binding import Binding
 from broker.routing.consistent_hash import ConsistentHashExchange
 from broker.routing.direct import DirectExchange
-from broker.routing.exchange import Binding, BoundExchange
+from broker.routing.exchange import BoundExchange
 from broker.routing.fanout import FanoutExchange
 from broker.routing.headers import HeadersExchange
 from broker.routing.topic import TopicExchange, pattern_of

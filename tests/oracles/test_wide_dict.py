@@ -107,7 +107,7 @@ def test_what_is_taken_away_gives_its_memory_back() -> None:
 def test_patterns_are_found_and_removed_while_their_table_grows() -> None:
     """Entries move some at a time: those that have moved, those that have not, and those that came
     or went meanwhile."""
-    tree = TopicTree(int)
+    tree = TopicTree()
     chance = random.Random(7)
     there: dict[int, list[str]] = {}
     for number in range(70_000):

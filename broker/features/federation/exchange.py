@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
+from broker.routing.binding import Binding
+from broker.routing.exchange import NO_PROPERTIES, BoundExchange
 from broker.schema import hops
 from broker.schema.errors import PreconditionFailed
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from broker.routing.exchange import Binding
+from broker.routing.binding import Binding
 
 CHANGES_KEPT = 4000
 

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from broker.kernel.reached import Reached
 from broker.kernel.through import Through, long_list
 from broker.kernel.wide_dict import WideDict
-from broker.routing.exchange import Binding
+from broker.routing.binding import Binding
 from broker.server.control.encoding import full_name
 from broker.server.freeing import Freeing
 from broker.server.pace import Pace
