@@ -142,7 +142,7 @@ def run(options: argparse.Namespace, base: Path) -> dict[str, Any]:
                 for broker in brokers:
                     report.progress(f"round {number + 1}/{rounds}: {scenario.name} {broker.name}")
                     result = measure(broker, scenario, seconds)
-                    if scenario.confirm_latency:  # the disk of this moment, not of the start
+                    if scenario.is_beside_disk:  # as it is now, not at the start
                         result["sync_ms"] = limits.measure_sync(base, 1.0).p50_ms
                     rows = collected.setdefault(scenario.name, {}).setdefault(broker.name, [])
                     rows.append(result)

@@ -21,6 +21,8 @@ COLUMNS = (
 )
 WIRE_BYTES = {"S1": 73, "S3": 1081, "S4": 100060}
 """Bytes one message has on the wire in a publish of the generator, for the bare relay."""
+WINDOW_SHARE = 0.85
+"""Of a window in the time of two fdatasyncs: at least so much has to be confirmed."""
 
 
 def progress(text: str) -> None:
@@ -117,10 +119,15 @@ def _verdict(scenario: Scenario, row: dict[str, Any]) -> str:
         wanted = 1 / scenario.share
         parts.append(f"1/{ratio:.1f} {'<=' if ratio >= wanted else '> '} 1/{wanted:.0f}")
     if scenario.name == "idle":
-        parts.append(_against(result["latency_us"]["p50"] / 1000, 0.15, "ms p50"))
+        parts.append(_against(result["latency_us"]["p50"] / 1000, 0.06, "ms p50"))
     if scenario.confirm_latency:
         limit = 2 * result["sync_ms"]
         parts.append(_against(result["confirm_us"]["p50"] / 1000, limit, "ms p50"))
+    if scenario.window:
+        pair_ms = 2 * result["sync_ms"]
+        share = result["rate"] * pair_ms / 1000 / scenario.window
+        sign = ">=" if share >= WINDOW_SHARE else "< "
+        parts.append(f"{share:.2f} {sign} {WINDOW_SHARE} of {scenario.window} in {pair_ms:.2f} ms")
     return ", ".join(parts)
 
 

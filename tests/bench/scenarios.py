@@ -11,6 +11,8 @@ class Scenario:
 
     budget: microseconds of broker CPU per message (per delivery where there are consumers).
     share: the same as a part of RabbitMQ's in the same run (1/40 = 0.025).
+    confirm_latency: the p50 of a confirm stands beside two fdatasyncs measured behind each round.
+    window: the rate stands beside so many messages for two fdatasyncs, likewise; 0: it does not.
     door: `amqp`, `amqps` or `ws`; the generator is told by an option of its own, too.
     """
 
@@ -21,7 +23,13 @@ class Scenario:
     share: float | None = None
     quick: bool = False
     confirm_latency: bool = False
+    window: int = 0
     door: str = "amqp"
+
+    @property
+    def is_beside_disk(self) -> bool:
+        """Whether the disk is measured behind each of its rounds."""
+        return self.confirm_latency or self.window > 0
 
 
 CONFIRMED = ("--persistent", "--confirm", "1000", "--ack", "100", "--prefetch", "1000")
@@ -92,6 +100,12 @@ SCENARIOS = (
         ("--persistent", "--confirm", "1", "--consumers", "0"),
         quick=True,
         confirm_latency=True,
+    ),
+    Scenario(
+        "W100",
+        "64 B persistent, confirm window 100, no consumer",
+        (*SMALL, "--confirm", "100", "--consumers", "0"),
+        window=100,
     ),
     *(
         Scenario(

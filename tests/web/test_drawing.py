@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pika.adapters.blocking_connection import BlockingChannel
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 # A chart of its own on the page, pushed by hand, one second after the other; counts drawings.
 CHART = """async (base) => {
@@ -140,3 +141,21 @@ def test_scripts_leave_the_rows_of_a_list_as_they_came(page: Page, queue: str) -
     page.goto("/queues", wait_until="load")
     expect(page.locator("#live-state")).to_have_text("live")
     assert page.evaluate("() => [touched, searched]") == [0, 0]
+
+
+def test_the_rows_are_left_alone_when_htmx_begins_before_the_pages_own_scripts(
+    page: Page, queue: str
+) -> None:
+    waiting: list[Route] = []
+    page.add_init_script(WATCH_ROWS)
+    page.route("**/js/base.js", lambda route: waiting.append(route))
+    page.goto("/queues", wait_until="commit")
+    page.wait_for_function("() => globalThis.htmx && document.readyState !== 'loading'")
+    # Behind htmx's own timer.
+    page.evaluate("() => new Promise((done) => setTimeout(done))")
+    (route,) = waiting
+    route.continue_()
+    expect(page.locator("#live-state")).to_have_text("live")
+    assert page.evaluate("() => [touched, searched]") == [0, 0]
+    page.locator("#filter input[name=q]").fill(queue)
+    expect(page).to_have_url(re.compile(f"q={re.escape(queue)}"))

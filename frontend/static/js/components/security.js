@@ -25,3 +25,7 @@ globalThis.htmx.registerExtension("leveret-security", {
     return false;
   },
 });
+
+// The page asks htmx to wait for this. Where it begins first, it has looked at nothing.
+document.body.removeAttribute("data-hx-ignore");
+globalThis.htmx.process(document.body);
