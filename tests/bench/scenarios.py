@@ -101,11 +101,17 @@ SCENARIOS = (
         quick=True,
         confirm_latency=True,
     ),
-    Scenario(
-        "W100",
-        "64 B persistent, confirm window 100, no consumer",
-        (*SMALL, "--confirm", "100", "--consumers", "0"),
-        window=100,
+    *(
+        Scenario(
+            name,
+            f"64 B persistent, confirm window 100, no consumer{how}",
+            ("--persistent", *flush, "--body", "64", "--confirm", "100", "--consumers", "0"),
+            window=100,
+        )
+        for name, how, flush in (
+            ("W100", "", ()),
+            ("W100n", ", one message per packet", ("--flush",)),
+        )
     ),
     *(
         Scenario(
