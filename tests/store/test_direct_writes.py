@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,6 +73,12 @@ def open_for_direct(segment: Path) -> list[int]:
             if flags & os.O_DIRECT and str(place.readlink()).startswith(str(segment)):
                 found.append(int(place.name))
     return found
+
+
+def is_synced_at_once(place: Path) -> bool:
+    """Whether a sync of one file of this file system has the disk write what it has of all."""
+    kind = ["stat", "--file-system", "--format", "%T", str(place)]
+    return subprocess.check_output(kind, text=True).strip() in ("ext2/ext3", "xfs")
 
 
 def test_small_rounds_need_no_thread_and_a_kill_leaves_all_of_them(
@@ -250,6 +257,42 @@ def test_a_write_that_the_kernel_refuses_ends_all_confirming(make: Callable[...,
     driven.sync()
     assert driven.failed is not None
     assert "Bad file descriptor in write" in driven.failed
+
+
+@pytest.mark.parametrize("refused", range(4))
+def test_one_of_several_writes_that_the_kernel_refuses_ends_all_confirming(
+    make: Callable[..., Driven], tmp_path: Path, refused: int
+) -> None:
+    driven = make()
+    several = [driven.queue, *queues(driven, 4)[1:]]
+
+    def publish_to_each(text: bytes) -> None:
+        for queue in several:
+            queue.put(b"", b"q", PROPERTIES, text, True)
+        driven.sync()
+
+    for number in range(2 * UNTIL_SPACE):
+        publish_to_each(body(number))
+    before = direct_rounds(driven)
+    if not is_synced_at_once(tmp_path):
+        pytest.skip("each file has to be synced here: such a round is the thread's")
+    publish_to_each(b"in one round")
+    assert driven.persister.direct.rounds == before + 1
+    segments = sorted(tmp_path.rglob("msgs.*"))
+    (descriptor,) = open_for_direct(segments[refused])
+    with Path(os.devnull).open() as read_only:
+        os.dup2(read_only.fileno(), descriptor)
+    publish_to_each(b"lost")
+    assert driven.failed is not None
+    assert "Bad file descriptor in write" in driven.failed
+    assert str(segments[refused]) in driven.failed
+    driven.kill()
+    for place in range(4):
+        again = Driven(tmp_path, 1 << 20, INCARNATION + place)
+        assert again.recover() == []
+        sent = [body(number) for number in range(2 * UNTIL_SPACE)] + [b"in one round"]
+        assert again.drain()[: len(sent)] == sent
+        again.kill()
 
 
 def test_snapshots_taken_meanwhile_end_with_a_whole_record(

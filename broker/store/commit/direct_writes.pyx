@@ -43,7 +43,6 @@ cdef class DirectWrites:
 
     def __cinit__(self):
         self.files = 64
-        self.most = 1
 
     def __dealloc__(self):
         if self.round != NULL:
@@ -82,15 +81,20 @@ cdef class DirectWrites:
             length += op.length
             if not has_room(op.file, length) or all_bytes + length > FLIGHT_BYTES:
                 return False
-        return files <= self.most
+        return files == 1 or files <= self.files_at_once(writes.ops[0].file)
+
+    cdef int files_at_once(self, File* file) noexcept:
+        """How many one round may have, as the file system of all data says."""
+        if not self.most:
+            self.most = FLIGHT_FILES if native_sync_is_for_all(file.fd) else 1
+        return self.most
 
     cdef bint begin(self, Round* round, int event_fd) noexcept:
         """Begins a round that has its syncs, too; `event_fd` becomes readable when a write of it is
         over. False: it is for the writing thread."""
         cdef OpList* syncs = &round.stages[STAGE_SYNC]
         # Without a sync no client waits.
-        if (not syncs.count or round.whole
-                or not self.has_memory(round.stages[STAGE_WRITE].ops[0].file)):
+        if not syncs.count or round.whole or not self.has_memory():
             return False
         if not enter_if_open():
             return False
@@ -119,12 +123,10 @@ cdef class DirectWrites:
                 return False
         return True
 
-    cdef bint has_memory(self, File* file) noexcept:
+    cdef bint has_memory(self) noexcept:
         if self.flight == NULL:
             self.flight = <Flight*> calloc(1, sizeof(Flight))
         if self.blocks == NULL:
-            if native_sync_is_for_all(file.fd):
-                self.most = FLIGHT_FILES
             self.blocks = <uint8_t*> aligned_alloc(
                 BLOCK_BYTES, FLIGHT_BYTES + 2 * BLOCK_BYTES)
         return self.flight != NULL and self.blocks != NULL
