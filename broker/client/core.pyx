@@ -32,8 +32,6 @@ from broker.wire.method cimport Method
 from broker.wire.method_frames import method_frame
 from broker.wire.methods import BY_INDEX
 
-cdef dict METHODS = BY_INDEX
-
 cdef enum:
     FRAME_END = 0xCE
     DELIVER = 60 << 16 | 60
@@ -177,7 +175,7 @@ cdef class ClientCore:
                 return channel.begin_got(p + 4, size - 4)
             if index == RETURN:
                 return channel.begin_returned(p + 4, size - 4)
-        row = METHODS.get(index)
+        row = BY_INDEX.get(index)
         if row is None:
             raise ProtocolError(f"method {index >> 16}, {index & 0xffff} is unknown")
         arguments = decode_arguments(row, (<char*> p)[:size])

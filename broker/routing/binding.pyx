@@ -54,8 +54,7 @@ cdef class Binding:
             return NotImplemented
         that = <Binding> other
         return (
-            self.hash == that.hash
-            and self.routing_key == that.routing_key
+            self.routing_key == that.routing_key
             and self.destination == that.destination
             and self.source == that.source
             and self.destination_type == that.destination_type

@@ -229,9 +229,6 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Nothing to do: `connection_made` has set them."""
 
-    def can_write_eof(self) -> bool:
-        return False
-
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "ssl_object":
             return self._tls

@@ -162,9 +162,6 @@ class _Nowhere(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closing
 
-    def can_write_eof(self) -> bool:
-        return True
-
     def abort(self) -> None:
         self.closing = True
 

@@ -239,9 +239,6 @@ class Recorded(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closing
 
-    def can_write_eof(self) -> bool:
-        return False
-
     def close(self) -> None:
         self.closing = True
 

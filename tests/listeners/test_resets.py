@@ -7,7 +7,6 @@ import asyncio
 import logging
 import os
 import socket
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from websockets.server import ServerProtocol
 from broker.server.app import Broker
 from broker.server.tls import TLSProtocol
 from broker.server.websocket import WebSocketProtocol
+from tests.amqp import raw
 from tests.listeners.certificates import Authority
 from tests.listeners.conftest import TLSClient
 from tests.listeners.test_loop import run
@@ -27,13 +27,6 @@ UPGRADE = (
 )
 CLOSE = b"\x88\x82\x00\x00\x00\x00\x03\xe8"
 UNMASKED = b"\x82\x01x"
-LINGER_NOT = struct.pack("ii", 1, 0)
-
-
-def reset(client: socket.socket) -> None:
-    """Closes without a farewell; the broker's kernel has it when this returns."""
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
-    client.close()
 
 
 def address(broker: Broker, name: str) -> tuple[str, int]:
@@ -42,7 +35,7 @@ def address(broker: Broker, name: str) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("sent", "ended"),
+    ("sent", "ends"),
     [
         (b"nonsense\r\n\r\n", False),
         (UPGRADE.replace(b"localhost", b"elsewhere.example"), False),
@@ -57,10 +50,10 @@ def test_a_websocket_client_that_resets_while_its_end_is_answered_is_no_error(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     sent: bytes,
-    ended: bool,
+    ends: bool,
 ) -> None:
     answers, lost = ServerProtocol.data_to_send, WebSocketProtocol.connection_lost
-    client = socket.socket()
+    ended = False
 
     async def test(broker: Broker) -> None:
         gone = asyncio.Event()
@@ -70,22 +63,24 @@ def test_a_websocket_client_that_resets_while_its_end_is_answered_is_no_error(
             gone.set()
 
         def reset_before_the_end(protocol: ServerProtocol) -> Iterator[bytes]:
+            nonlocal ended
             for data in answers(protocol):
                 if not data:
-                    reset(client)
+                    ended = True
+                    client.reset()
                 yield data
 
         monkeypatch.setattr(WebSocketProtocol, "connection_lost", connection_lost)
         monkeypatch.setattr(ServerProtocol, "data_to_send", reset_before_the_end)
-        client.connect(address(broker, "ws"))
-        client.sendall(sent)
-        if ended:
-            client.shutdown(socket.SHUT_WR)
+        client = raw.Client(address(broker, "ws"))
+        client.send(sent)
+        if ends:
+            client.end_sending()
         await gone.wait()
 
-    with client, caplog.at_level(logging.ERROR):
+    with caplog.at_level(logging.ERROR):
         run(tmp_path / "data", test)
-        assert client.fileno() < 0
+    assert ended
     assert not caplog.records
 
 
@@ -96,11 +91,13 @@ def test_a_tls_client_that_resets_when_the_last_byte_is_sent_is_no_error(
     authority: Authority,
 ) -> None:
     enter, resume = TLSProtocol._enter, TLSProtocol.resume_writing
+    lost = TLSProtocol.connection_lost
     resets = 0
 
-    def connect(at: tuple[str, int]) -> socket.socket:
+    def connect(at: tuple[str, int]) -> TLSClient:
         client = TLSClient(at, authority.client_context()).use()
-        return socket.socket(fileno=client.socket.detach())
+        client.socket = socket.socket(fileno=client.socket.detach())  # what comes is not deciphered
+        return client
 
     async def test(broker: Broker) -> None:
         gone = asyncio.Event()
@@ -114,17 +111,22 @@ def test_a_tls_client_that_resets_when_the_last_byte_is_sent_is_no_error(
             nonlocal resets
             if protocol is entered[0] and protocol.is_closing():
                 resets += 1
-                broker.loop.remove_reader(client.fileno())
-                reset(client)
-                broker.loop.call_later(0, gone.set)
+                broker.loop.remove_reader(fd)
+                client.reset()
             resume(protocol)
+
+        def connection_lost(protocol: TLSProtocol, exc: Exception | None) -> None:
+            lost(protocol, exc)
+            gone.set()
 
         monkeypatch.setattr(TLSProtocol, "_enter", entering)
         monkeypatch.setattr(TLSProtocol, "resume_writing", reset_first)
+        monkeypatch.setattr(TLSProtocol, "connection_lost", connection_lost)
         client = await asyncio.to_thread(connect, address(broker, "amqps"))
+        fd = client.socket.fileno()
         entered[0].write(bytes(30_000_000))  # more than the buffers of a socket hold
         entered[0].write_eof()
-        broker.loop.add_reader(client.fileno(), os.read, client.fileno(), 1 << 20)
+        broker.loop.add_reader(fd, os.read, fd, 1 << 20)
         await gone.wait()
 
     secure = {"amqps_port": 0, "tls_cert_file": authority.directory / "server.pem"}
