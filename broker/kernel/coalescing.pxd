@@ -1,12 +1,13 @@
 from libc.stdint cimport uint64_t
 
 
-# The receive buffer of a socket that rests, of which the kernel takes twice as much. What it offers
-# the client leaves too little for the overhead of small packets, even when they are put together:
-# so that it drops none, there is more room in a rest.
+# The bound of the receive buffer of a socket that rests, of which the kernel takes twice as much.
+# What it offers the client then (NARROW_WINDOW at most) leaves too little for the overhead of small
+# packets, even when they are put together: so that it drops none, there is more room in a rest.
 cdef enum:
-    NARROW = 16384
-    IN_REST = 20480
+    NARROW = 12288
+    NARROW_WINDOW = 20480
+    IN_REST = 16384
 
 
 cdef class Coalescing:
@@ -15,6 +16,7 @@ cdef class Coalescing:
     cdef bint on_trial
     cdef uint64_t length         # of a rest
     cdef double unrested         # bytes a nanosecond that came without rests
+    cdef double wanted           # the least with which rests are worth while
     cdef int failed              # trials since rests were worth while; MOST_FAILED at most
     cdef uint64_t again          # when the next trial may begin (monotonic ns)
     cdef uint64_t last           # when the last chunk came, or the rest behind it is over
@@ -30,8 +32,9 @@ cdef class Coalescing:
     cdef int empty               # bursts behind each other that were only a short chunk
     cdef int poor                # windows behind each other that were not worth while
 
-    cpdef uint64_t rest(self, uint64_t now, uint64_t octets, bint is_all) noexcept
-    cpdef void narrow(self, uint64_t offered) noexcept
+    cpdef uint64_t rest(
+            self, uint64_t now, uint64_t octets, bint is_all, uint64_t offered=*) noexcept
+    cpdef uint64_t room(self, uint64_t size) noexcept
     cdef void open_window(self, uint64_t now) noexcept
     cdef void choose(self, uint64_t now) noexcept
     cdef double rate(self, uint64_t now) noexcept

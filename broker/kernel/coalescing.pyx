@@ -9,7 +9,7 @@ what waits for room, and the broker needs three times as long to receive it. No 
 each chunk that is received makes room for a large packet, until nothing waits at the client any
 more, and the next rest begins.
 
-A trial is made of sockets whose chunks stay small in the longest sleep of the loop, where very many
+A trial is made of sockets whose chunks stay small in a long sleep of the loop, where very many
 frames come (`Moderation.needs_rests`). Rests are kept if more comes with them. A client that waits
 for an answer loses the time of a trial, and trials that fail become rare.
 """
@@ -20,19 +20,19 @@ from libc.stdint cimport uint64_t
 
 cdef enum:
     LEAST_NS = 3000000           # of a rest; doubled while the window was not full behind it
-    MOST_NS = 12000000
+    MOST_NS = 16000000
     MOST_ON_TRIAL_NS = 20000000  # of the rests of a trial
     LITTLE = 32768               # bytes of a chunk that is small in spite of a sleep
-    SHORT = 8192                 # behind which nothing waits at the client any more
-    FULL = 32768                 # bytes of a burst: more than a narrow window has room for
+    SHORT = 6144                 # behind which nothing waits at the client any more
+    FULL = 24576                 # bytes of a burst: more than a narrow window has room for
     LONG = 262144                # a shorter rest would be as good
     ENDLESS = 8388608            # there are no small packets, and the narrow window only costs
     WINDOW = 64                  # chunks that are looked at before a trial,
-    OFTEN = 48                   # of which at least this number are small
-    # What the client may send before its window is narrow: the kernel takes nothing back that it
-    # has offered, but has no room for that any more, and would drop what comes in a long rest. With
-    # each acknowledgement it rounds up what it offers, mostly to a KiB or less: chunks below that
-    # never narrow the window, and more gathers in a rest.
+    OFTEN = 60                   # of which at least this number are small
+    JOINED = 16384               # bytes of an average chunk: its packets are joined already
+    # The kernel takes nothing back that it has offered. With each acknowledgement it rounds up what
+    # it offers, mostly to a KiB or less: chunks below that never narrow the window, and more
+    # gathers in a rest.
     WIDE = 262144                # if it does not say what it has offered
     ROUNDED = 1024
     MOST_WIDE = 512              # chunks for that
@@ -48,7 +48,8 @@ cdef enum:
     MOST_FAILED = 7
     WAITED = 5                   # trials that failed, as which one with a client that waits counts
 
-# Rests are worth while if this many times as much comes as without.
+# Rests are worth while if this many times as much comes as without; and where packets were joined
+# already, which are cheaper then, if not less comes.
 cdef double WORTH = 1.25
 # A client of which less than this part comes waits for answers.
 cdef double WAITS = 0.75
@@ -62,9 +63,11 @@ cdef double FILLED = 1.25 * FULL
 cdef class Coalescing:
     """Asked behind each chunk of one socket."""
 
-    cpdef uint64_t rest(self, uint64_t now, uint64_t octets, bint is_all) noexcept:
+    cpdef uint64_t rest(
+            self, uint64_t now, uint64_t octets, bint is_all, uint64_t offered=0) noexcept:
         """How many ns the socket rests behind a chunk of `octets` bytes, received at `now`
-        (monotonic ns); 0: it does not. `is_all`: nothing else had come."""
+        (monotonic ns); 0: it does not. `is_all`: nothing else had come. `offered`: bytes that the
+        client may send, asked while its window is `wide`; 0: the kernel does not say."""
         cdef uint64_t length = 0
         if now > self.last + GAP_NS:
             if self.is_on:
@@ -78,7 +81,10 @@ cdef class Coalescing:
             if self.chunks == WINDOW:
                 self.choose(now)
         elif self.wide:
-            self.wide -= min(self.wide, max(octets, ROUNDED) - ROUNDED)
+            if offered:
+                self.wide = max(offered, <uint64_t> NARROW_WINDOW) - NARROW_WINDOW
+            else:
+                self.wide -= min(self.wide, max(octets, ROUNDED) - ROUNDED)
             self.chunks += 1
             if self.wide == 0:
                 self.empty = 0
@@ -92,7 +98,9 @@ cdef class Coalescing:
                 if self.empty == MOST_SHORT:
                     self.stop(now)
                 else:
-                    length = LEAST_NS
+                    # No more than half of what there is room for comes meanwhile.
+                    length = <uint64_t> min(
+                        (self.wide + NARROW_WINDOW) / 4 / self.unrested, <double> LEAST_NS)
         else:
             self.burst += octets
             if is_all and octets < SHORT:
@@ -102,10 +110,15 @@ cdef class Coalescing:
         self.last = now + length
         return length
 
-    cpdef void narrow(self, uint64_t offered) noexcept:
-        """The client may send `offered` bytes before its window is narrow; 0: it is not known."""
-        if offered:
-            self.wide = min(offered, <uint64_t> WIDE)
+    cpdef uint64_t room(self, uint64_t size) noexcept:
+        """The bound of the receive buffer, which is `size` bytes without rests.
+
+        The kernel drops what it has no room for, and the client sends that again 200 ms later. It
+        takes twice the bound, and offers up to 0.8 of that: with half of what it has offered, it
+        offers less and less, and has room for 0.85 of it when small packets are put together."""
+        if not self.is_on:
+            return size
+        return min(size, max((self.wide + NARROW_WINDOW) // 2, NARROW)) if self.wide else NARROW
 
     cdef void open_window(self, uint64_t now) noexcept:
         self.chunks = self.small = self.periods = 0
@@ -116,6 +129,8 @@ cdef class Coalescing:
         """Ends a window without rests: a trial begins if its chunks were small."""
         if self.small >= OFTEN and now >= self.again and now > self.opened:
             self.unrested = self.rate(now)
+            self.wanted = self.unrested * (
+                WORTH if self.octets < <uint64_t> JOINED * self.chunks else 1.0)
             self.is_on = self.on_trial = True
             self.wide = WIDE
             self.length = <uint64_t> min(
@@ -161,7 +176,7 @@ cdef class Coalescing:
 
     cdef void judge(self, uint64_t now) noexcept:
         """Ends a window with rests."""
-        if self.rate(now) >= self.unrested * WORTH:
+        if self.rate(now) >= self.wanted:
             self.failed = self.poor = 0
             self.on_trial = False
         else:

@@ -19,6 +19,7 @@ cdef enum:
     LONG_NS = 300000             # a turn with so much to do that nothing has to gather
     FIRST_NS = 100000
     LEVELS = 3                   # 100, 200, 400 microseconds
+    LONG_LEVEL = 2               # where a client that flushes all it has may gain by rests
     TURNS = 32                   # of a window
     LEAST = 4                    # frames a turn, or no sleep is worth while; a publish has three
     LEAST_LONGER = 24            # the same for a sleep that is longer than the first
@@ -97,9 +98,9 @@ cdef class Moderation:
         return <uint64_t> FIRST_NS << (min(self.level, self.levels()) - 1) if self.level else 0
 
     cpdef bint needs_rests(self) noexcept:
-        """Whether no longer sleep can be tried, and very many frames come. Of a client that sends
-        fewer, no more would come if its socket rested."""
-        return self.level == LEVELS and self.rate >= FLOODED
+        """Whether the sleep is a long one, and very many frames come. Of a client that sends fewer,
+        no more would come if its socket rested."""
+        return self.level >= LONG_LEVEL and self.rate >= FLOODED
 
     cpdef void slept(self, uint64_t now) noexcept:
         """The sleep is over."""

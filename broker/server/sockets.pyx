@@ -18,7 +18,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel cimport clock
-from broker.kernel.coalescing cimport IN_REST, NARROW, Coalescing
+from broker.kernel.coalescing cimport IN_REST, Coalescing
 from broker.kernel.octets cimport Octets, writable_octets
 from broker.kernel.turn cimport Turn
 from broker.store.commit.persister cimport Persister
@@ -201,7 +201,7 @@ cdef class Sockets:
             if self.coalescings[fd] is not coalescing:
                 continue              # the socket was closed
             try:
-                rests.bound_receiving(NARROW)
+                rests.bound_receiving(coalescing.room(rests.receive_size))
                 rests.end_rest()
             except Exception:
                 log.exception("descriptor %d failed behind a rest", fd)
@@ -272,23 +272,24 @@ cdef class Sockets:
         cdef Coalescing coalescing = self.coalescings[fd]
         cdef uint64_t now
         cdef uint64_t length
+        cdef uint64_t room, before
         cdef bint was_on
         if coalescing is None:
             if self.watched[fd] is None or rests is None or not rests.receive_size:
                 return 0
             coalescing = self.coalescings[fd] = Coalescing()
         was_on = coalescing.is_on
+        before = coalescing.room(rests.receive_size)
         now = <uint64_t> clock.monotonic_ns()
-        length = coalescing.rest(now, got, is_all)
-        if coalescing.is_on != was_on:
-            self.coalesced += 1 if coalescing.is_on else -1
-            if coalescing.is_on:
-                coalescing.narrow(rests.offered())
-            rests.bound_receiving(NARROW if coalescing.is_on else rests.receive_size)
+        length = coalescing.rest(now, got, is_all, rests.offered() if coalescing.wide else 0)
+        self.coalesced += <int> coalescing.is_on - <int> was_on
+        room = coalescing.room(rests.receive_size)
+        if room != before:
+            rests.bound_receiving(room)
         if coalescing.is_on and not coalescing.wide:
             self.turn.is_coalesced = True
         if length:
-            rests.bound_receiving(IN_REST)
+            rests.bound_receiving(max(room, <uint64_t> IN_REST))
             rests.begin_rest()
             heapq.heappush(self.resting, (now + length, fd, coalescing, rests))
         return 0

@@ -203,24 +203,58 @@ def test_the_window_becomes_narrow_though_little_comes_at_a_time() -> None:
     """One of many clients: the kernel takes nothing back of its window for chunks below a KiB."""
     coalescing = Coalescing()
     now = begun(coalescing, 800)
-    coalescing.narrow(100_000)
-    assert coalescing.wide == 100_000
     chunks = waited = 0
+    offered = 100_000
     while coalescing.wide:
         octets = 800 * (waited + SLEEP_NS) // SLEEP_NS
+        offered -= max(octets - 1_024, 0)
         now += SLEEP_NS
-        waited = coalescing.rest(now, octets, True)
+        waited = coalescing.rest(now, octets, True, offered)
         now += waited
         chunks += 1
     assert chunks < 50
 
 
+def test_the_window_is_narrow_when_the_kernel_says_so() -> None:
+    coalescing = Coalescing()
+    now = begun(coalescing, 8_000)
+    for offered in (100_000, 150_000, 60_000, 30_000):
+        now += SLEEP_NS
+        assert coalescing.rest(now, 8_000, True, offered) == 0
+        assert coalescing.wide
+    coalescing.rest(now + SLEEP_NS, 8_000, True, 20_000)
+    assert not coalescing.wide
+
+
 def test_a_kernel_that_does_not_say_what_it_offered_is_taken_to_have_offered_much() -> None:
     coalescing = Coalescing()
+    now = begun(coalescing, 8_000)
+    taken = 0
+    while coalescing.wide:
+        now += SLEEP_NS
+        coalescing.rest(now, 8_000, True)
+        taken += 8_000
+    assert taken > 2 * WIDE
+
+
+@pytest.mark.parametrize("offered", [150_000, 100_000, 60_000, 30_000, 20_000])
+def test_the_kernel_has_room_for_what_it_has_offered_and_never_offers_more(offered: int) -> None:
+    """It takes twice the bound, drops what does not fit, and has that again 200 ms later. Small
+    packets that are put together take 1.16 bytes for each of theirs."""
+    coalescing = Coalescing()
+    now = begun(coalescing, 8_000)
+    coalescing.rest(now + SLEEP_NS, 8_000, True, offered)
+    kept = 2 * coalescing.room(98_304)
+    assert kept >= 0.99 * offered
+    assert 0.8 * kept <= offered
+
+
+def test_no_bound_is_more_than_the_one_without_rests() -> None:
+    coalescing = Coalescing()
+    assert coalescing.room(98_304) == 98_304
     begun(coalescing, 8_000)
-    most = coalescing.wide
-    coalescing.narrow(0)
-    assert coalescing.wide == most > WIDE
+    assert coalescing.room(98_304) == 98_304
+    assert coalescing.room(8_192) == 8_192
 
 
 def test_a_socket_whose_window_never_becomes_narrow_does_not_rest_behind_its_trial() -> None:
@@ -238,15 +272,14 @@ def on_trial(octets: int) -> tuple[Coalescing, int]:
     """So much came at each look, and the window is narrow now."""
     coalescing = Coalescing()
     now = begun(coalescing, octets)
-    coalescing.narrow(1)
     now += SLEEP_NS
-    coalescing.rest(now, 4_000, True)
+    coalescing.rest(now, 4_000, True, 1)
     assert not coalescing.wide
     return coalescing, now
 
 
 @pytest.mark.parametrize(
-    ("octets", "milliseconds"), [(500, 20), (800, 20), (1_000, 16), (2_000, 8), (20_000, 3)]
+    ("octets", "milliseconds"), [(500, 20), (800, 15), (1_000, 12), (2_000, 6), (20_000, 3)]
 )
 def test_the_first_rest_of_a_trial_is_as_long_as_the_window_takes_to_fill(
     octets: int, milliseconds: int
@@ -258,10 +291,10 @@ def test_the_first_rest_of_a_trial_is_as_long_as_the_window_takes_to_fill(
 
 
 def test_a_long_rest_of_a_trial_that_filled_the_window_is_followed_by_shorter_ones() -> None:
-    coalescing, now = on_trial(800)
+    coalescing, now = on_trial(500)
     now += coalescing.rest(now + SLEEP_NS, 0, True) + SLEEP_NS
     assert coalescing.rest(now, 60_000, False) == 0
-    assert coalescing.rest(now, 0, True) == 12 * MS
+    assert coalescing.rest(now, 0, True) == 16 * MS
 
 
 def test_a_trial_in_which_the_longest_rests_do_not_fill_the_window_is_over_at_once() -> None:
@@ -291,14 +324,14 @@ def test_a_trial_begins_though_packets_are_joined_in_the_longest_sleep() -> None
     assert not coalescing.is_on
 
 
-def tried(gains: list[float]) -> bool:
+def tried(gains: list[float], octets: int = 4_000) -> bool:
     """Whether the socket still rests when it was in this many times as much as before, with each
-    rest and the burst behind it."""
-    coalescing, now = on_trial(4_000)
+    rest and the burst behind it. `octets` came at a time before."""
+    coalescing, now = on_trial(octets)
     waited = SLEEP_NS
     for gain in gains:
         now += 10 * US
-        coalescing.rest(now, int(4_000 * gain * waited / SLEEP_NS), False)
+        coalescing.rest(now, int(octets * gain * waited / SLEEP_NS), False)
         waited = coalescing.rest(now, 0, True)
         now += waited
         if not coalescing.is_on:
@@ -316,3 +349,16 @@ def test_a_trial_that_gains_little_at_first_has_a_second_chance() -> None:
 def test_a_trial_with_which_less_comes_is_over_soon() -> None:
     assert not tried([0.5] * 8)
     assert not tried([0.9] * 14)
+
+
+def test_where_packets_were_joined_already_it_is_enough_that_not_less_comes() -> None:
+    assert tried([1.1] * 40, octets=30_000)
+    assert not tried([0.9] * 40, octets=30_000)
+
+
+def test_no_trial_begins_while_a_backlog_is_received() -> None:
+    """What comes then says nothing of what a client sends."""
+    coalescing, now = Coalescing(), 100 * SECOND
+    for chunk in range(1_000):
+        now += SLEEP_NS
+        assert coalescing.rest(now, 4_000 if chunk % 4 else 100_000, True) == 0

@@ -174,6 +174,18 @@ def test_sockets_rest_only_where_more_comes_than_clients_at_a_rate_send(
     assert any(found) == flooded
 
 
+def test_sockets_may_rest_before_the_longest_sleep_was_tried() -> None:
+    """It is tried late where one window had enough, and a client's rate is a quarter meanwhile."""
+    moderation = Moderation()
+    turns = Turns(at_a_rate(690_000, 3), moderation)
+    levels = set()
+    for _ in range(1_000):
+        turns.run(1)
+        if moderation.needs_rests():
+            levels.add(moderation.level)
+    assert min(levels) == 2
+
+
 def test_few_packets_gather_in_the_shortest_sleep_and_wait_no_longer() -> None:
     """20,000 persistent publishes a second, which are delivered and confirmed, so that a turn takes
     longer: there are fewer turns, and nobody waits for a longer sleep."""
