@@ -18,6 +18,7 @@ cdef enum:
     SHORT_NS = 80000             # between two turns of a loop that is in a hurry
     LONG_NS = 300000             # a turn with so much to do that nothing has to gather
     FIRST_NS = 100000
+    FIRST_OF_FEW_NS = 60000      # behind a turn with so few frames that a longer one only delays
     LEVELS = 3                   # 100, 200, 400 microseconds
     LONG_LEVEL = 2               # where a client that flushes all it has may gain by rests
     TURNS = 32                   # of a window
@@ -95,7 +96,14 @@ cdef class Moderation:
                 self.frames >= (AWAITED_ENOUGH if self.is_awaited else ENOUGH) * self.chunks
                 or self.octets >= ENOUGH_OCTETS * self.chunks)
             self.open_window()
-        return <uint64_t> FIRST_NS << (min(self.level, self.levels()) - 1) if self.level else 0
+        return self.length(frames) if self.level else 0
+
+    cdef uint64_t length(self, uint64_t frames) noexcept:
+        """Of the sleep behind a turn with this number of frames (ns)."""
+        cdef int level = min(self.level, self.levels())
+        if level == 1 and frames < LEAST_LONGER:
+            return FIRST_OF_FEW_NS
+        return <uint64_t> FIRST_NS << (level - 1)
 
     cpdef bint needs_rests(self) noexcept:
         """Whether the sleep is a long one, and very many frames come. Of a client that sends fewer,

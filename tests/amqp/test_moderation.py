@@ -215,6 +215,17 @@ def test_only_the_first_sleep_is_used_while_a_round_is_written() -> None:
     assert pause() > 100 * US
 
 
+@pytest.mark.parametrize(("frames", "length"), [(0, 60 * US), (23, 60 * US), (24, 100 * US)])
+def test_the_first_sleep_is_shorter_behind_a_turn_with_few_frames(frames: int, length: int) -> None:
+    """Of 20,000 messages a second ten come in it, and wait longer in a longer one."""
+    moderation = Moderation()
+    turns = Turns(at_a_rate(1_800_000), moderation)
+    turns.run(500)
+    moderation.is_awaited = True
+    moderation.slept(turns.now)
+    assert moderation.pause(turns.now, turns.now + TURN_NS, frames, 1) == length
+
+
 def test_a_client_that_waits_for_its_answers_keeps_its_rate() -> None:
     for window in (1, 5, 10, 50):
         alone = Turns(in_windows(window)).run(2_000)

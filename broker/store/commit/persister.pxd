@@ -67,6 +67,10 @@ cdef class Persister:
     cdef readonly uint64_t completed    # the last round that is on disk with all before it
     cdef uint64_t attempted             # the last round, even if records of it are postponed
     cdef bint urgent                    # a round has to start at the end of this turn
+    cdef public bint is_hurried         # turns follow at once, with a sleep behind each
+    cdef bint has_waited                # for a turn: what asks for a round now
+    cdef uint64_t waited_with           # `tail_bytes` when it began to
+    cdef int at_once                    # rounds that wait for no turn
     cdef bint sync_asked
     cdef readonly bint broken
     cdef public uint64_t tail_bytes
@@ -107,6 +111,7 @@ cdef class Persister:
     cdef int start_round(self, bint sync, bint in_turn=*) except -1
     cdef bint has_dirty(self) noexcept
     cdef bint has_few_dirty(self) noexcept
+    cdef bint puts_off(self) except? True
     cdef int gather(self, bint sync, bint in_turn) except -1
     cdef int begin_parts(self, Round* round, bint sync) except -1
     cdef void hurry_acks(self) noexcept

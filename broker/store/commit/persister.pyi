@@ -17,6 +17,7 @@ class Persister:
     failed: Callable[[str, bool], object] | None
     relieved: Callable[[], object] | None
     tail_bytes: int
+    is_hurried: bool
     pressed: bool
     doubts_marks: bool
     @property

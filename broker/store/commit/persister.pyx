@@ -55,6 +55,7 @@ cdef enum:
     CALLED_AT_ONCE = 32          # callbacks of a round that need no look at the clock
     FROZEN_AT_ONCE = 16          # stores of a round, the same
     MANY_DIRTY = 1024
+    AT_ONCE = 32                 # rounds that wait for no turn behind one that did so in vain
     # The longest time for which a part of a round is gathered. `freeze` of a queue takes 10 to
     # 20 microseconds, and `written` as long again.
     PART_NS = 1000000
@@ -281,10 +282,33 @@ cdef class Persister:
         if self.in_flight == NULL and (
                 self.urgent or (self.tail_bytes > self.tail_limit and self.has_dirty()
                                 and not self.postponed.any)):
+            if self.puts_off():
+                return None
             self.start_round(self.sync_asked, True)
             if self.is_held:
                 return self.begin_held
         return None
+
+    cdef bint puts_off(self) except? True:
+        """Whether the round begins in the next turn only, with what is published until then: one
+        that confirms messages of a single queue, since of several a turn brings enough. Where
+        nothing was published so, publishers wait for their confirms, and rounds begin at once."""
+        if self.has_waited:
+            self.has_waited = False
+            if self.tail_bytes <= self.waited_with:
+                self.at_once = AT_ONCE
+            return False
+        if not (self.is_hurried and self.confirm_asked and len(self.dirty) < 2
+                and not self.waiting and not self.journals
+                and self.tail_bytes <= self.tail_limit):
+            return False
+        if self.at_once:
+            self.at_once -= 1
+            return False
+        self.has_waited = True
+        self.waited_with = self.tail_bytes
+        self.wake()
+        return True
 
     def begin_held(self):
         """Begins the round that needs no thread. To ask the disk for it takes a while, for which
