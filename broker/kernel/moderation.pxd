@@ -34,6 +34,7 @@ cdef class Moderation:
             self, uint64_t began, uint64_t now, uint64_t frames, uint64_t chunks,
             uint64_t octets=*) noexcept
     cdef uint64_t length(self, uint64_t frames) noexcept
+    cpdef bint brings_few(self, uint64_t frames) noexcept
     cpdef bint needs_rests(self) noexcept
     cpdef void slept(self, uint64_t now) noexcept
     cdef void open_window(self) noexcept

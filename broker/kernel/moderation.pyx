@@ -101,9 +101,13 @@ cdef class Moderation:
     cdef uint64_t length(self, uint64_t frames) noexcept:
         """Of the sleep behind a turn with this number of frames (ns)."""
         cdef int level = min(self.level, self.levels())
-        if level == 1 and frames < LEAST_LONGER:
+        if level == 1 and self.brings_few(frames):
             return FIRST_OF_FEW_NS
         return <uint64_t> FIRST_NS << (level - 1)
+
+    cpdef bint brings_few(self, uint64_t frames) noexcept:
+        """Whether turns follow at once, and one with this number of frames brings little."""
+        return self.level > 0 and frames < LEAST_LONGER
 
     cpdef bint needs_rests(self) noexcept:
         """Whether the sleep is a long one, and very many frames come. Of a client that sends fewer,

@@ -307,7 +307,7 @@ cdef class Sockets:
 
     cdef int end_turn(self) except -1:
         self.turn.moderation.is_awaited = self.persister.in_flight != NULL
-        self.persister.is_hurried = self.turn.moderation.level > 0
+        self.persister.is_hurried = self.turn.moderation.brings_few(self.turn.frames)
         try:
             self.turn.run()
         except Exception:

@@ -224,6 +224,12 @@ def test_the_first_sleep_is_shorter_behind_a_turn_with_few_frames(frames: int, l
     moderation.is_awaited = True
     moderation.slept(turns.now)
     assert moderation.pause(turns.now, turns.now + TURN_NS, frames, 1) == length
+    assert moderation.brings_few(frames) == (length == 60 * US)
+
+
+def test_a_turn_of_a_loop_that_does_not_sleep_does_not_count_as_one_that_brings_few() -> None:
+    """A round for its confirms begins at once."""
+    assert not Moderation().brings_few(3)
 
 
 def test_a_client_that_waits_for_its_answers_keeps_its_rate() -> None:

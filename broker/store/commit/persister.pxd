@@ -67,7 +67,7 @@ cdef class Persister:
     cdef readonly uint64_t completed    # the last round that is on disk with all before it
     cdef uint64_t attempted             # the last round, even if records of it are postponed
     cdef bint urgent                    # a round has to start at the end of this turn
-    cdef public bint is_hurried         # turns follow at once, with a sleep behind each
+    cdef public bint is_hurried         # turns follow at once, and this one brought little
     cdef bint has_waited                # for a turn: what asks for a round now
     cdef uint64_t waited_with           # `tail_bytes` when it began to
     cdef int at_once                    # rounds that wait for no turn
