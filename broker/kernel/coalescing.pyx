@@ -118,7 +118,7 @@ cdef class Coalescing:
         offers less and less, and has room for 0.85 of it when small packets are put together."""
         if not self.is_on:
             return size
-        return min(size, max((self.wide + NARROW_WINDOW) // 2, NARROW)) if self.wide else NARROW
+        return min(size, max((self.wide + NARROW_WINDOW) // 2, NARROW))
 
     cdef void open_window(self, uint64_t now) noexcept:
         self.chunks = self.small = self.periods = 0

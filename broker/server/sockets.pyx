@@ -272,18 +272,19 @@ cdef class Sockets:
         cdef Coalescing coalescing = self.coalescings[fd]
         cdef uint64_t now
         cdef uint64_t length
-        cdef uint64_t room, before
+        cdef uint64_t size, room, before
         cdef bint was_on
         if coalescing is None:
             if self.watched[fd] is None or rests is None or not rests.receive_size:
                 return 0
             coalescing = self.coalescings[fd] = Coalescing()
         was_on = coalescing.is_on
-        before = coalescing.room(rests.receive_size)
+        size = rests.receive_size
+        before = coalescing.room(size)
         now = <uint64_t> clock.monotonic_ns()
         length = coalescing.rest(now, got, is_all, rests.offered() if coalescing.wide else 0)
         self.coalesced += <int> coalescing.is_on - <int> was_on
-        room = coalescing.room(rests.receive_size)
+        room = coalescing.room(size)
         if room != before:
             rests.bound_receiving(room)
         if coalescing.is_on and not coalescing.wide:
