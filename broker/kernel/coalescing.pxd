@@ -1,30 +1,25 @@
-from libc.stdint cimport uint64_t
-
-
-# The bound of the receive buffer of a socket that rests, of which the kernel takes twice as much.
-# What it offers the client then (NARROW_WINDOW at most) leaves too little for the overhead of small
-# packets, even when they are put together: so that it drops none, there is more room in a rest.
-cdef enum:
-    NARROW = 12288
-    NARROW_WINDOW = 20480
-    IN_REST = 16384
+from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef class Coalescing:
     cdef readonly bint is_on     # the window is narrow, and the socket rests behind short chunks
     cdef readonly uint64_t wide  # bytes that may come before it is narrow; short rests until then
+    cdef uint64_t size           # the bound of the receive buffer without rests,
+    cdef uint64_t narrow         # and when the window is narrow
     cdef bint on_trial
     cdef uint64_t length         # of a rest
     cdef double unrested         # bytes a nanosecond that came without rests
     cdef double wanted           # the least with which rests are worth while
     cdef int failed              # trials since rests were worth while; MOST_FAILED at most
-    cdef uint64_t again          # when the next trial may begin (monotonic ns)
+    cdef uint64_t again          # when a window without rests may begin (monotonic ns)
     cdef uint64_t last           # when the last chunk came, or the rest behind it is over
-    # In this window, since `opened` (monotonic ns): all bytes; chunks without rests, and how many
-    # of them were small; periods.
+    cdef uint32_t packets        # that had come with the last chunk (modulo 2**32)
+    # In this window, since `opened` (monotonic ns): all bytes; chunks without rests, their packets,
+    # and how many of them were small; periods.
     cdef uint64_t opened
     cdef uint64_t octets
     cdef int chunks
+    cdef uint64_t came
     cdef int small
     cdef int periods
     cdef uint64_t burst          # bytes since the last rest
@@ -33,9 +28,16 @@ cdef class Coalescing:
     cdef int poor                # windows behind each other that were not worth while
 
     cpdef uint64_t rest(
-            self, uint64_t now, uint64_t octets, bint is_all, uint64_t offered=*) noexcept
-    cpdef uint64_t room(self, uint64_t size) noexcept
+            self, uint64_t now, uint64_t octets, bint is_all, uint64_t offered=*,
+            uint32_t packets=*) noexcept
+    cpdef bint asks(self, uint64_t now) noexcept
+    cpdef uint64_t room(self) noexcept
+    cpdef uint64_t room_in_rest(self) noexcept
+    cdef uint64_t window(self) noexcept
     cdef void open_window(self, uint64_t now) noexcept
+    cdef void observe(
+            self, uint64_t now, uint64_t octets, bint is_all, uint32_t packets) noexcept
+    cdef uint64_t become_narrow(self, uint64_t now, uint64_t octets, uint64_t offered) noexcept
     cdef void choose(self, uint64_t now) noexcept
     cdef double rate(self, uint64_t now) noexcept
     cdef uint64_t end_period(self, uint64_t now) noexcept

@@ -5,31 +5,34 @@ of its client joins small packets.
 A client of the same machine that flushes each publish sends each as a packet, while the broker's
 receive window has room. Such a write takes the client four times as long as one that only adds to
 what waits for room, and the broker needs three times as long to receive it. No sleep of
-`moderation.pyx` is so long that the window becomes full. A rest is, if the window is narrow: then
-each chunk that is received makes room for a large packet, until nothing waits at the client any
-more, and the next rest begins.
+`moderation.pyx` is so long that the window becomes full. A rest is, if the window is narrow: has
+room for few packets as small as the client's. Then each chunk that is received makes room for a
+large packet, until nothing waits at the client any more, and the next rest begins.
 
-A trial is made of sockets whose chunks stay small in a long sleep of the loop, where very many
-frames come (`Moderation.needs_rests`). Rests are kept if more comes with them. A client that waits
-for an answer loses the time of a trial, and trials that fail become rare.
+A trial is made of sockets whose packets stay small though the loop sleeps, where very many frames
+come (`Moderation.needs_rests`). Rests are kept if more comes with them. A client that waits for an
+answer loses the time of a trial, and trials that fail become rare.
 """
 
 cimport cython
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef enum:
     LEAST_NS = 3000000           # of a rest; doubled while the window was not full behind it
     MOST_NS = 16000000
     MOST_ON_TRIAL_NS = 20000000  # of the rests of a trial
-    LITTLE = 32768               # bytes of a chunk that is small in spite of a sleep
-    SHORT = 6144                 # behind which nothing waits at the client any more
-    FULL = 24576                 # bytes of a burst: more than a narrow window has room for
-    LONG = 262144                # a shorter rest would be as good
+    SMALL = 2560                 # bytes of a packet, on average of a chunk, that is not joined
+    # The bound of the receive buffer when the window is narrow. Each packet that fills it costs the
+    # client time, and each chunk of what the client has gathered costs the broker some.
+    PACKETS = 128                # as small as the client's, for which it has room,
+    LEAST_NARROW = 12288
+    LONG = 262144                # bytes of a burst: a shorter rest would be as good
     ENDLESS = 8388608            # there are no small packets, and the narrow window only costs
     WINDOW = 64                  # chunks that are looked at before a trial,
-    OFTEN = 60                   # of which at least this number are small
+    OFTEN = 60                   # of which at least this number have small packets
     JOINED = 16384               # bytes of an average chunk: its packets are joined already
+    UNTRIED_NS = 5000000         # behind a window without a trial: nothing is looked at
     # The kernel takes nothing back that it has offered. With each acknowledgement it rounds up what
     # it offers, mostly to a KiB or less: chunks below that never narrow the window, and more
     # gathers in a rest.
@@ -39,9 +42,9 @@ cdef enum:
     MOST_SHORT = 3               # below a KiB behind each other: the client waits for answers
     GAP_NS = 40000000            # without a chunk: the client has stopped, or something was dropped
     # A period is a rest and the burst of chunks behind it, up to a short one.
-    FIRST = 3                    # periods of a trial that do not count
-    EARLY = 5                    # after which it is over if much less comes than without rests
-    PERIODS = 8                  # that count; as many are judged later
+    FIRST = 3                    # periods of a trial that fill the window once, or it is over
+    EARLY = 5                    # after which it is over if much less came than without rests
+    PERIODS = 8                  # that count behind these; as many are judged later
     MOST_EMPTY = 8               # bursts behind each other that were only a short chunk
     MOST_POOR = 2                # windows behind each other that were not worth while
     PATIENCE_NS = 250000000      # behind a trial that failed, twice as long behind the next
@@ -53,21 +56,27 @@ cdef enum:
 cdef double WORTH = 1.25
 # A client of which less than this part comes waits for answers.
 cdef double WAITS = 0.75
-# Bytes that come in the first rest of a trial, at the rate without rests: so that the window is
-# full. Of eight clients on one processor that send a packet for each message, too little would come
-# in a shorter one, and all would stay as it is.
-cdef double FILLED = 1.25 * FULL
+# What comes in the first rest of a trial, at the rate without rests, in parts of a narrow window:
+# so that it is full. Of eight clients on one processor that send a packet for each message, too
+# little would come in a shorter one, and all would stay as it is.
+cdef double FILLED = 1.25
 
 
 @cython.final
 cdef class Coalescing:
-    """Asked behind each chunk of one socket."""
+    """Asked behind each chunk of one socket, whose receive buffer is bound to `size` bytes when it
+    does not rest."""
+
+    def __init__(self, uint64_t size):
+        self.size = size
 
     cpdef uint64_t rest(
-            self, uint64_t now, uint64_t octets, bint is_all, uint64_t offered=0) noexcept:
+            self, uint64_t now, uint64_t octets, bint is_all, uint64_t offered=0,
+            uint32_t packets=0) noexcept:
         """How many ns the socket rests behind a chunk of `octets` bytes, received at `now`
-        (monotonic ns); 0: it does not. `is_all`: nothing else had come. `offered`: bytes that the
-        client may send, asked while its window is `wide`; 0: the kernel does not say."""
+        (monotonic ns); 0: it does not. `is_all`: nothing else had come. Where it `asks` for them,
+        `offered` bytes may the client send (0: the kernel does not say), and `packets` with data
+        have come (modulo 2**32)."""
         cdef uint64_t length = 0
         if now > self.last + GAP_NS:
             if self.is_on:
@@ -76,49 +85,81 @@ cdef class Coalescing:
                 self.open_window(now)
         self.octets += octets
         if not self.is_on:
-            self.chunks += 1
-            self.small += is_all and octets < LITTLE
-            if self.chunks == WINDOW:
-                self.choose(now)
+            if now >= self.again:
+                self.observe(now, octets, is_all, packets)
         elif self.wide:
-            if offered:
-                self.wide = max(offered, <uint64_t> NARROW_WINDOW) - NARROW_WINDOW
-            else:
-                self.wide -= min(self.wide, max(octets, ROUNDED) - ROUNDED)
-            self.chunks += 1
-            if self.wide == 0:
-                self.empty = 0
-                self.open_window(now)
-            elif self.chunks == MOST_WIDE:
-                self.stop(now)
-            elif octets >= ROUNDED:
-                self.empty = 0
-            else:
-                self.empty += 1
-                if self.empty == MOST_SHORT:
-                    self.stop(now)
-                else:
-                    # No more than half of what there is room for comes meanwhile.
-                    length = <uint64_t> min(
-                        (self.wide + NARROW_WINDOW) / 4 / self.unrested, <double> LEAST_NS)
+            length = self.become_narrow(now, octets, offered)
         else:
             self.burst += octets
-            if is_all and octets < SHORT:
+            if is_all and octets < self.narrow // 2:
                 length = self.end_period(now)
             elif self.burst > ENDLESS:
                 self.stop(now)
         self.last = now + length
         return length
 
-    cpdef uint64_t room(self, uint64_t size) noexcept:
-        """The bound of the receive buffer, which is `size` bytes without rests.
+    cpdef bint asks(self, uint64_t now) noexcept:
+        """Whether `rest` has to know what the kernel counts, behind a chunk received at `now`."""
+        return self.wide > 0 if self.is_on else now >= self.again
+
+    cpdef uint64_t room(self) noexcept:
+        """The bound of the receive buffer.
 
         The kernel drops what it has no room for, and the client sends that again 200 ms later. It
-        takes twice the bound, and offers up to 0.8 of that: with half of what it has offered, it
+        takes twice the bound, and offers 0.8 to 0.97 of that: with half of what it has offered, it
         offers less and less, and has room for 0.85 of it when small packets are put together."""
         if not self.is_on:
-            return size
-        return min(size, max((self.wide + NARROW_WINDOW) // 2, NARROW))
+            return self.size
+        return min(self.size, self.narrow + self.wide // 2)
+
+    cpdef uint64_t room_in_rest(self) noexcept:
+        """The same in a rest. What a narrow window offers the client leaves too little for the
+        overhead of small packets, even when they are put together: so that the kernel drops none,
+        there is more room."""
+        return min(self.size, max(self.room(), self.narrow * 4 // 3))
+
+    cdef uint64_t window(self) noexcept:
+        """Bytes of a narrow window: more than the kernel offers with this bound."""
+        return self.narrow * 2
+
+    cdef void observe(
+            self, uint64_t now, uint64_t octets, bint is_all, uint32_t packets) noexcept:
+        """Counts a chunk without rests; the first one of a window only tells where it begins."""
+        cdef uint32_t came = packets - self.packets
+        self.packets = packets
+        if self.chunks == 0:
+            self.opened = now
+            self.octets = self.came = 0
+        else:
+            self.small += is_all and octets < <uint64_t> SMALL * came
+            self.came += came
+        self.chunks += 1
+        if self.chunks > WINDOW:
+            self.choose(now)
+
+    cdef uint64_t become_narrow(self, uint64_t now, uint64_t octets, uint64_t offered) noexcept:
+        """Counts a chunk of a trial whose window is still wide. Returns how long the socket rests,
+        so that more comes at a time."""
+        if offered:
+            self.wide = max(offered, self.window()) - self.window()
+        else:
+            self.wide -= min(self.wide, max(octets, ROUNDED) - ROUNDED)
+        self.chunks += 1
+        if self.wide == 0:
+            self.empty = 0
+            self.open_window(now)
+        elif self.chunks == MOST_WIDE:
+            self.stop(now)
+        elif octets >= ROUNDED:
+            self.empty = 0
+        else:
+            self.empty += 1
+            if self.empty < MOST_SHORT:
+                # No more than half of what there is room for comes meanwhile.
+                return <uint64_t> min(
+                    (self.wide + self.window()) / 4 / self.unrested, <double> LEAST_NS)
+            self.stop(now)
+        return 0
 
     cdef void open_window(self, uint64_t now) noexcept:
         self.chunks = self.small = self.periods = 0
@@ -126,17 +167,22 @@ cdef class Coalescing:
         self.opened = now
 
     cdef void choose(self, uint64_t now) noexcept:
-        """Ends a window without rests: a trial begins if its chunks were small."""
-        if self.small >= OFTEN and now >= self.again and now > self.opened:
+        """Ends a window without rests: a trial begins if its packets were small."""
+        if self.small >= OFTEN and now > self.opened:
             self.unrested = self.rate(now)
             self.wanted = self.unrested * (
-                WORTH if self.octets < <uint64_t> JOINED * self.chunks else 1.0)
+                WORTH if self.octets < <uint64_t> JOINED * WINDOW else 1.0)
             self.is_on = self.on_trial = True
             self.wide = WIDE
+            self.narrow = min(
+                max(PACKETS * self.octets // self.came, <uint64_t> LEAST_NARROW), self.size)
             self.length = <uint64_t> min(
-                max(FILLED / self.unrested, <double> LEAST_NS), <double> MOST_ON_TRIAL_NS)
+                max(FILLED * self.window() / self.unrested, <double> LEAST_NS),
+                <double> MOST_ON_TRIAL_NS)
             self.poor = self.empty = 0
             self.largest = 0
+        else:
+            self.again = now + UNTRIED_NS
         self.open_window(now)
 
     cdef double rate(self, uint64_t now) noexcept:
@@ -146,10 +192,10 @@ cdef class Coalescing:
     cdef uint64_t end_period(self, uint64_t now) noexcept:
         """Returns how long the next rest is; 0: there is none."""
         cdef uint64_t most = MOST_ON_TRIAL_NS if self.on_trial else MOST_NS
-        self.empty = self.empty + 1 if self.burst < SHORT else 0
+        self.empty = self.empty + 1 if self.burst < self.narrow // 2 else 0
         if self.on_trial and self.periods == 0:
             pass                     # there was no rest before this burst
-        elif self.burst < FULL:
+        elif self.burst < self.window():
             self.length = min(2 * self.length, most)
         elif self.burst > LONG:
             self.length = max(self.length // 2, LEAST_NS)
@@ -160,13 +206,16 @@ cdef class Coalescing:
         self.periods += 1
         if self.on_trial:
             if self.periods == FIRST:
+                if self.largest < self.window() and self.length == most:
+                    self.give_up(now)
+            elif self.periods == EARLY:
+                # Of two clients that share a processor one may send much in two of these periods
+                # and little in the others.
+                if self.rate(now) < self.unrested * WAITS:
+                    self.give_up(now)
                 self.octets = 0
                 self.opened = now
-                if self.largest < FULL and self.length == most:
-                    self.give_up(now)
-            elif self.periods == EARLY and self.rate(now) < self.unrested * WAITS:
-                self.give_up(now)
-            elif self.periods == FIRST + PERIODS:
+            elif self.periods == EARLY + PERIODS:
                 self.judge(now)
         elif self.empty == MOST_EMPTY:
             self.stop(now)

@@ -27,6 +27,7 @@ cdef class Moderation:
     cdef uint64_t frames
     cdef uint64_t chunks
     cdef uint64_t octets
+    cdef bint are_large          # the chunks of the last window
     cdef uint64_t parsed
     cdef uint64_t calm
 

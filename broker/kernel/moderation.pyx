@@ -7,7 +7,8 @@ lets packets gather, as network cards moderate their interrupts. But it also mak
 waits for an answer. Which of the two it is shows in what comes: a sleep is tried for some windows
 of turns, and kept if a turn finds so much more that more comes all the time, and if as much comes
 in a second as without it; then a longer one is tried, and now and then a shorter one. A single turn
-decides nothing: clients stop now and then. A loop with time between its turns never sleeps.
+decides nothing: clients stop now and then. A loop with time between its turns never sleeps. A look
+at the sockets that brings what needs no turn yet counts as one.
 """
 
 cimport cython
@@ -81,7 +82,7 @@ cdef class Moderation:
             self.calm += 1
             if self.calm >= TURNS:
                 self.level = 0
-                self.on_trial = self.climbs = False
+                self.on_trial = self.climbs = self.is_longest = False
                 self.gathered = self.rate = 0
                 self.open_window()
             return 0
@@ -91,10 +92,11 @@ cdef class Moderation:
         self.frames += min(frames, (AWAITED_MOST if self.is_awaited else MOST) * chunks)
         self.parsed += frames
         if self.turns >= TURNS:
+            self.are_large = self.octets >= ENOUGH_OCTETS * self.chunks
             self.judge(
                 <double> self.frames / self.turns, <double> self.parsed / (now - self.opened),
                 self.frames >= (AWAITED_ENOUGH if self.is_awaited else ENOUGH) * self.chunks
-                or self.octets >= ENOUGH_OCTETS * self.chunks)
+                or self.are_large)
             self.open_window()
         return self.length(frames) if self.level else 0
 
@@ -110,9 +112,12 @@ cdef class Moderation:
         return self.level > 0 and frames < LEAST_LONGER
 
     cpdef bint needs_rests(self) noexcept:
-        """Whether the sleep is a long one, and very many frames come. Of a client that sends fewer,
-        no more would come if its socket rested."""
-        return self.level >= LONG_LEVEL and self.rate >= FLOODED
+        """Whether very many frames come though the loop sleeps, and the sleep is a long one or is
+        not longer because of large chunks, which may be of small packets all the same. Of a client
+        that sends fewer frames, no more would come if its socket rested."""
+        return self.rate >= FLOODED and (
+            self.level >= LONG_LEVEL
+            or (self.level > 0 and self.are_large and not self.is_awaited))
 
     cpdef void slept(self, uint64_t now) noexcept:
         """The sleep is over."""

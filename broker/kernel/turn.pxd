@@ -29,7 +29,8 @@ cdef class Turn:
     cdef uint64_t kept_bytes     # of dead letters that wait without being stored, of all queues
     cdef uint64_t delivered      # by queues to consumers, since the start
     cdef public bint is_sliced   # whether turns are bounded; not while there is no loop
-    cdef readonly Moderation moderation  # whether the loop sleeps behind a turn
+    cdef readonly Moderation moderation  # whether the loop sleeps behind a turn,
+    cdef uint64_t pause_ns       # and for how long behind this one
     cdef readonly Reading reading   # how long publishes are read in a turn
     cdef uint64_t taken_ns       # spent on what connections sent, since the last turn
     cdef object line             # callbacks of those who wait for the next turn

@@ -16,17 +16,11 @@ import logging
 from collections import deque
 
 from libc.stdint cimport int64_t, uint64_t
-from posix.time cimport nanosleep, timespec
 
 from broker.kernel cimport clock
 from broker.kernel.moderation cimport Moderation
 from broker.kernel.reading cimport FLOOD_BYTES, Reading
 from broker.kernel.through cimport long_list
-
-
-cdef extern from "<sys/prctl.h>" nogil:
-    int prctl(int option, unsigned long value, ...)
-    int PR_SET_TIMERSLACK
 
 
 log = logging.getLogger("leveret.turn")
@@ -76,8 +70,6 @@ cdef class Turn:
         self.reading = Reading()
         self.moderation = Moderation()
         self.line = deque()
-        # Otherwise the kernel may round a sleep of 100 microseconds up by half.
-        prctl(PR_SET_TIMERSLACK, 1000)
 
     cdef int touch_queue(self, Task queue) except -1:
         if not queue.pending:
@@ -294,21 +286,14 @@ cdef class Turn:
             self.schedule(self.serve_line)
 
     cdef void moderate(self, uint64_t began, uint64_t now) noexcept:
-        """Sleeps for a moment if that lets packets gather (`broker.kernel.moderation`)."""
-        cdef timespec pause
-        cdef uint64_t length = 0
+        """Says how long the loop may sleep, so that packets gather (`broker.kernel.moderation`)."""
+        self.pause_ns = 0
         if self.is_coalesced or self.reading.line:
             # They gather without a sleep, and say nothing of what one would bring; or publishers
             # wait for their credit, and consumers for what follows.
             self.is_coalesced = False
             self.moderation.slept(now)
         else:
-            length = self.moderation.pause(
+            self.pause_ns = self.moderation.pause(
                 began, now, self.frames, self.chunks, self.octets)
         self.frames = self.chunks = self.octets = 0
-        if length:
-            pause.tv_sec = 0
-            pause.tv_nsec = <long> length
-            with nogil:
-                nanosleep(&pause, NULL)
-            self.moderation.slept(clock.monotonic_ns())

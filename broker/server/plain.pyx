@@ -15,6 +15,7 @@ from libc.errno cimport (
     EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno,
 )
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memset
 from posix.unistd cimport close as c_close
 
 from broker.kernel.octets cimport Octets, writable_octets
@@ -69,7 +70,9 @@ log = logging.getLogger("leveret.connection")
 
 cdef enum:
     ACCEPTED_AT_ONCE = 16        # sockets a listener takes in a turn; others have theirs between
-    OFFERED_AT = 58              # tcpi_rcv_wnd in struct tcp_info, which has it since Linux 6.2
+    # In struct tcp_info, in words.
+    PACKETS_AT = 38              # tcpi_data_segs_in
+    OFFERED_AT = 58              # tcpi_rcv_wnd, since Linux 6.2
     END_NS = 30000               # what the end of a socket takes of a turn, at least
     # Octets of the shortest frame that says anything. A heartbeat has fewer, and so has a body
     # frame that is empty, which completes nothing.
@@ -180,13 +183,14 @@ cdef class PlainSocket:
         if self.fd >= 0:
             bound_receiving(self.fd, size)
 
-    def offered(self):
+    def counted(self):
         """As of `rests.py`."""
         cdef uint32_t info[OFFERED_AT + 1]
         cdef socklen_t length = sizeof(info)
-        if self.fd < 0 or getsockopt(self.fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0:
-            return 0
-        return info[OFFERED_AT] if length == sizeof(info) else 0
+        memset(info, 0, sizeof(info))
+        if self.fd >= 0:
+            getsockopt(self.fd, IPPROTO_TCP, TCP_INFO, info, &length)
+        return info[OFFERED_AT], info[PACKETS_AT]
 
     def ready(self, uint32_t events):
         """The selector saw more than bytes to receive, or an end among them."""

@@ -7,8 +7,8 @@ import socket
 import struct
 from typing import Any
 
-_OFFERED = struct.Struct("=232xI")
-"""tcpi_rcv_wnd in struct tcp_info, which has it since Linux 6.2."""
+_COUNTED = struct.Struct("=152xI76xI")
+"""tcpi_data_segs_in and tcpi_rcv_wnd in struct tcp_info; the latter since Linux 6.2."""
 
 
 def bound_receiving(sock: Any, size: int) -> None:
@@ -50,11 +50,13 @@ class Rests:
         if not self.paused:
             self._transport.resume_reading()
 
-    def offered(self) -> int:
-        """Bytes that the client may send: the receive window. 0: the kernel does not say."""
+    def counted(self) -> tuple[int, int]:
+        """Bytes that the client may send (the receive window; 0: the kernel does not say), and how
+        many packets with data have come (modulo 2**32)."""
         sock = self._transport.get_extra_info("socket")
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _OFFERED.size)
-        return int(_OFFERED.unpack(info)[0]) if len(info) == _OFFERED.size else 0
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _COUNTED.size)
+        packets, offered = _COUNTED.unpack(info.ljust(_COUNTED.size, b"\0"))
+        return offered, packets
 
     def bound_receiving(self, size: int) -> None:
         bound_receiving(self._transport.get_extra_info("socket"), size)

@@ -16,11 +16,14 @@ import os
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from posix.time cimport timespec
 
 from broker.kernel cimport clock
-from broker.kernel.coalescing cimport IN_REST, Coalescing
+from broker.kernel.coalescing cimport Coalescing
+from broker.kernel.moderation cimport Moderation
 from broker.kernel.octets cimport Octets, writable_octets
 from broker.kernel.turn cimport Turn
+from broker.kernel.waking cimport Waking
 from broker.store.commit.persister cimport Persister
 from broker.wire.frame_parser cimport FrameParser
 
@@ -33,6 +36,25 @@ cdef extern from "<sys/epoll.h>" nogil:
         epoll_data_t data
     int epoll_wait(int epoll, epoll_event* events, int most, int timeout)
     uint32_t EPOLLIN, EPOLLOUT
+
+
+cdef extern from "<sys/prctl.h>" nogil:
+    int prctl(int option, unsigned long value, ...)
+    int PR_SET_TIMERSLACK
+
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <poll.h>
+    """
+    struct pollfd:
+        int fd
+        short events
+    int ppoll(pollfd* fds, unsigned long count, const timespec* longest, const void* mask) nogil
+    short POLLIN
 
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -74,6 +96,7 @@ cdef class Sockets:
     """
 
     cdef Turn turn
+    cdef Waking waking
     cdef Persister persister
     cdef object under_pressure
     cdef public object walk_over_young
@@ -93,6 +116,7 @@ cdef class Sockets:
 
     def __init__(self, Turn turn, Persister persister, buffer, under_pressure):
         self.turn = turn
+        self.waking = Waking()
         self.persister = persister
         self.buffer = writable_octets(buffer)
         self.under_pressure = under_pressure
@@ -106,6 +130,8 @@ cdef class Sockets:
         """From now on `wait` is called between the turns of the loop, and ends them."""
         self.epoll = epoll
         self.turn.is_awaited = True
+        # Otherwise the kernel may round a sleep of 100 microseconds up by half.
+        prctl(PR_SET_TIMERSLACK, 1000)
 
     def watch(self, int fd, handler, owner=None):
         """What comes on this socket goes to a Connection or a Receiver; or `handler()` is called
@@ -160,7 +186,7 @@ cdef class Sockets:
                 self.end_rests(now)
             for at in range(count):
                 self.serve(&self.events[at], others)
-            if self.turn.scheduled:
+            if self.turn.scheduled or self.turn.chunks:
                 if count > 0:
                     # What it took to receive, and with TLS to decipher, was no time between turns.
                     self.turn.moderation.ended += <uint64_t> clock.monotonic_ns() - now
@@ -201,7 +227,7 @@ cdef class Sockets:
             if self.coalescings[fd] is not coalescing:
                 continue              # the socket was closed
             try:
-                rests.bound_receiving(coalescing.room(rests.receive_size))
+                rests.bound_receiving(coalescing.room())
                 rests.end_rest()
             except Exception:
                 log.exception("descriptor %d failed behind a rest", fd)
@@ -272,25 +298,28 @@ cdef class Sockets:
         cdef Coalescing coalescing = self.coalescings[fd]
         cdef uint64_t now
         cdef uint64_t length
-        cdef uint64_t size, room, before
+        cdef uint64_t room, before
+        cdef uint64_t offered = 0
+        cdef uint32_t packets = 0
         cdef bint was_on
         if coalescing is None:
             if self.watched[fd] is None or rests is None or not rests.receive_size:
                 return 0
-            coalescing = self.coalescings[fd] = Coalescing()
+            coalescing = self.coalescings[fd] = Coalescing(rests.receive_size)
         was_on = coalescing.is_on
-        size = rests.receive_size
-        before = coalescing.room(size)
+        before = coalescing.room()
         now = <uint64_t> clock.monotonic_ns()
-        length = coalescing.rest(now, got, is_all, rests.offered() if coalescing.wide else 0)
+        if coalescing.asks(now):
+            offered, packets = rests.counted()
+        length = coalescing.rest(now, got, is_all, offered, packets)
         self.coalesced += <int> coalescing.is_on - <int> was_on
-        room = coalescing.room(size)
+        room = coalescing.room()
         if room != before:
             rests.bound_receiving(room)
         if coalescing.is_on and not coalescing.wide:
             self.turn.is_coalesced = True
         if length:
-            rests.bound_receiving(max(room, <uint64_t> IN_REST))
+            rests.bound_receiving(coalescing.room_in_rest())
             rests.begin_rest()
             heapq.heappush(self.resting, (now + length, fd, coalescing, rests))
         return 0
@@ -307,10 +336,38 @@ cdef class Sockets:
         return True
 
     cdef int end_turn(self) except -1:
-        self.turn.moderation.is_awaited = self.persister.in_flight != NULL
-        self.persister.is_hurried = self.turn.moderation.brings_few(self.turn.frames)
-        try:
-            self.turn.run()
-        except Exception:
-            log.exception("the end of a turn failed")
+        cdef Moderation moderation = self.turn.moderation
+        cdef bint brings_few = moderation.brings_few(self.turn.frames)
+        cdef uint64_t now
+        moderation.is_awaited = self.persister.in_flight != NULL
+        self.waking.frames += self.turn.frames
+        if self.turn.scheduled:
+            self.persister.is_hurried = brings_few
+            try:
+                self.turn.run()
+            except Exception:
+                log.exception("the end of a turn failed")
+        else:
+            # Publishes that are written when the round in flight is over, or parts of messages.
+            now = <uint64_t> clock.monotonic_ns()
+            self.turn.moderate(now, now)
+        if self.turn.pause_ns:
+            self.sleep(
+                not brings_few and self.persister.is_awaited_for_one()
+                and self.waking.is_early(self.woke_ns))
+        return 0
+
+    cdef int sleep(self, bint until_written) except -1:
+        """For the turn's pause, so that packets gather; `until_written`: not longer than the round
+        in flight takes."""
+        cdef timespec pause
+        cdef pollfd writer
+        pause.tv_sec = 0
+        pause.tv_nsec = <long> self.turn.pause_ns
+        self.turn.pause_ns = 0
+        writer.fd = self.persister.writer.event_fd if until_written else -1
+        writer.events = POLLIN
+        with nogil:
+            ppoll(&writer, 1, &pause, NULL)
+        self.turn.moderation.slept(<uint64_t> clock.monotonic_ns())
         return 0

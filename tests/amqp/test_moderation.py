@@ -186,6 +186,44 @@ def test_sockets_may_rest_before_the_longest_sleep_was_tried() -> None:
     assert min(levels) == 2
 
 
+@pytest.mark.parametrize(
+    ("octets", "is_awaited", "may_rest"),
+    [(340, False, True), (340, True, False), (20, True, False)],
+)
+def test_sockets_may_rest_where_large_chunks_keep_the_sleep_short(
+    octets: int, is_awaited: bool, may_rest: bool
+) -> None:
+    """Their packets may be small all the same. A publisher that waits for its confirms, which a
+    round writes, sends no more if its socket rests."""
+    moderation = Moderation()
+    moderation.is_awaited = is_awaited
+    turns = Turns(at_a_rate(690_000, 3), moderation, octets=octets)
+    turns.run(1_000)
+    found = set()
+    for _ in range(100):
+        turns.run(10)
+        found.add((moderation.level, moderation.needs_rests()))
+    assert ((1, True) in found) == may_rest
+    assert max(level for level, _ in found) == 1
+
+
+@pytest.mark.parametrize("tenths", range(1, 15))
+def test_a_sleep_is_tried_again_behind_a_time_of_calm(tenths: int) -> None:
+    """Whichever trial was due when the calm began."""
+    moderation = Moderation()
+    turns = Turns(at_a_rate(690_000, 3), moderation)
+    turns.run(100 * tenths)
+    assert moderation.level > 0
+    turns.arrivals = at_a_rate(3_000, 3)
+    turns.begun = turns.now
+    turns.run(100)
+    assert moderation.level == 0
+    turns.arrivals = at_a_rate(690_000, 3)
+    turns.begun = turns.now
+    turns.run(200)
+    assert moderation.level > 0
+
+
 def test_few_packets_gather_in_the_shortest_sleep_and_wait_no_longer() -> None:
     """20,000 persistent publishes a second, which are delivered and confirmed, so that a turn takes
     longer: there are fewer turns, and nobody waits for a longer sleep."""

@@ -55,6 +55,11 @@ SCENARIOS = (
         quick=True,
     ),
     Scenario(
+        "S1n-1K",
+        "S1n with 1 KiB",
+        ("--flush", "--in-flight", "20000", "--body", "1024"),
+    ),
+    Scenario(
         "S2",
         "16 B persistent, confirm window 1000, ack every 100",
         CONFIRMED,

@@ -74,7 +74,7 @@ def test_only_clients_of_the_same_machine_have_a_buffer_to_narrow(transport: Tra
     assert Rests(transport, 98_304).receive_size == 0
 
 
-def test_it_says_how_much_a_client_may_send() -> None:
+def test_it_says_how_much_a_client_may_send_and_how_many_packets_have_come() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as client,
@@ -82,9 +82,15 @@ def test_it_says_how_much_a_client_may_send() -> None:
         made = Transport(client.getsockname(), server.getsockname())
         made.extra["socket"], _ = server.accept()
         version = tuple(map(int, platform.release().split(".")[:2]))
+        rests = Rests(made, 98_304)
         try:
-            offered = Rests(made, 98_304).offered()
+            assert rests.counted()[1] == 0
+            for size in (10, 20, 30):
+                client.sendall(b"x" * size)
+                assert len(made.extra["socket"].recv(100)) == size
+            offered, packets = rests.counted()
         finally:
             made.extra["socket"].close()
             made.socket.close()
     assert 32_768 < offered < 16 * 1024 * 1024 if version >= (6, 2) else offered == 0
+    assert packets == 3

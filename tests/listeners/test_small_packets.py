@@ -31,13 +31,13 @@ def test_the_systems_own_segments_can_be_kept(make_broker: Make) -> None:
     broker.close()
 
 
-@pytest.mark.parametrize("clients", ["1", "4"])
+@pytest.mark.parametrize(("clients", "body"), [("1", "16"), ("4", "16"), ("2", "1024")])
 def test_nothing_is_lost_or_disordered_of_clients_that_flush_each_message(
-    make_broker: Make, clients: str
+    make_broker: Make, clients: str, body: str
 ) -> None:
     """Their sockets rest between chunks, if this machine has time for it: the generator counts."""
     broker = make_broker()
-    options = ["--publishers", clients, "--queues", clients, "--consumers", clients]
+    options = ["--publishers", clients, "--queues", clients, "--consumers", clients, "--body", body]
     pace = ["--flush", "--in-flight", "20000", "--warmup", "0.2", "--duration", "1"]
     assert generator.run(broker.amqp_port, options + pace)["rate"] > 0
     broker.close()

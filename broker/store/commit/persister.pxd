@@ -102,6 +102,7 @@ cdef class Persister:
     cdef int retry_later(self, Dirty store) except -1
     cdef int want_confirm(self, Confirmer confirmer) except -1
     cdef int press(self) except -1
+    cdef bint is_awaited_for_one(self) noexcept
     cdef void hurry(self) noexcept
     cdef bint has_many_unsynced(self) noexcept
     cdef int note_written(self, File* file, bint lazy) except -1

@@ -265,6 +265,10 @@ cdef class Persister:
             or self.waiting
             or self.postponed.any) and self.background.is_removed(self.background.removals)
 
+    cdef bint is_awaited_for_one(self) noexcept:
+        """Whether a round is in flight that confirms messages of a single queue."""
+        return self.in_flight != NULL and self.flying_asked and len(self.flying) < 2
+
     @property
     def waits_for_disk(self):
         """For how many seconds the round in flight has been with the writing thread; 0 if there is
