@@ -143,7 +143,7 @@ cdef class Coalescing:
         if offered:
             self.wide = max(offered, self.window()) - self.window()
         else:
-            self.wide -= min(self.wide, max(octets, ROUNDED) - ROUNDED)
+            self.wide -= min(self.wide, max(octets, <uint64_t> ROUNDED) - ROUNDED)
         self.chunks += 1
         if self.wide == 0:
             self.empty = 0
@@ -198,9 +198,9 @@ cdef class Coalescing:
         elif self.burst < self.window():
             self.length = min(2 * self.length, most)
         elif self.burst > LONG:
-            self.length = max(self.length // 2, LEAST_NS)
+            self.length = max(self.length // 2, <uint64_t> LEAST_NS)
         else:
-            self.length = min(self.length, MOST_NS)
+            self.length = min(self.length, <uint64_t> MOST_NS)
         self.largest = max(self.largest, self.burst)
         self.burst = 0
         self.periods += 1

@@ -342,7 +342,7 @@ cdef class Sockets:
         moderation.is_awaited = self.persister.in_flight != NULL
         self.waking.frames += self.turn.frames
         if self.turn.scheduled:
-            self.persister.is_hurried = brings_few
+            self.persister.second_turn.is_hurried = brings_few
             try:
                 self.turn.run()
             except Exception:

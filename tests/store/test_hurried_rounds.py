@@ -17,7 +17,7 @@ from tests.store.test_open_files import queues
 def driven(tmp_path: Path) -> Iterator[Driven]:
     driven = Driven(tmp_path)
     driven.sync()
-    driven.persister.is_hurried = True
+    driven.persister.second_turn.is_hurried = True
     yield driven
     driven.kill()
 
@@ -83,7 +83,7 @@ def test_publishers_that_wait_for_their_confirms_wait_for_no_turn(driven: Driven
 
 
 def test_a_round_begins_at_once_where_the_loop_has_time(driven: Driven) -> None:
-    driven.persister.is_hurried = False
+    driven.persister.second_turn.is_hurried = False
     publish(driven, Publisher())
     assert begun(driven)
 

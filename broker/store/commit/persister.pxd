@@ -6,6 +6,7 @@ from broker.store.commit.content_file cimport ContentFiles
 from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.direct_writes cimport DirectWrites
 from broker.store.commit.postponed cimport Postponed
+from broker.store.commit.second_turn cimport SecondTurn
 from broker.store.files.operation cimport File, FileList
 from broker.store.files.io_thread cimport IoThread, Round
 from broker.store.files.open_files cimport OpenFiles
@@ -67,10 +68,7 @@ cdef class Persister:
     cdef readonly uint64_t completed    # the last round that is on disk with all before it
     cdef uint64_t attempted             # the last round, even if records of it are postponed
     cdef bint urgent                    # a round has to start at the end of this turn
-    cdef public bint is_hurried         # turns follow at once, and this one brought little
-    cdef bint has_waited                # for a turn: what asks for a round now
-    cdef uint64_t waited_with           # `tail_bytes` when it began to
-    cdef int at_once                    # rounds that wait for no turn
+    cdef readonly SecondTurn second_turn    # which some rounds wait for
     cdef bint sync_asked
     cdef readonly bint broken
     cdef public uint64_t tail_bytes

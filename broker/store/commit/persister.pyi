@@ -7,6 +7,7 @@ from broker.store.commit.contracts import Dirty
 from broker.store.commit.direct_writes import DirectWrites
 from broker.store.commit.failed_reads import FailedReads, Progress
 from broker.store.commit.quarantine import Quarantine
+from broker.store.commit.second_turn import SecondTurn
 from broker.store.commit.sync_method import SyncMethod
 from broker.store.commit.worker import Worker
 from broker.store.files.io_thread import IoThread
@@ -17,7 +18,6 @@ class Persister:
     failed: Callable[[str, bool], object] | None
     relieved: Callable[[], object] | None
     tail_bytes: int
-    is_hurried: bool
     pressed: bool
     doubts_marks: bool
     @property
@@ -51,6 +51,8 @@ class Persister:
     def origins(self) -> Origins: ...
     @property
     def writer(self) -> IoThread: ...
+    @property
+    def second_turn(self) -> SecondTurn: ...
     @property
     def direct(self) -> DirectWrites: ...
     @property

@@ -29,6 +29,7 @@ from broker.store.commit.direct_writes cimport DirectWrites
 from broker.store.commit.failed_reads import FailedReads
 from broker.store.commit.postponed cimport Postponed
 from broker.store.commit.quarantine import Quarantine
+from broker.store.commit.second_turn cimport SecondTurn
 from broker.store.commit.sync_method import ALL, EACH, MEASURED, SyncMethod
 from broker.store.commit.tail_memory cimport give_back_spares
 from broker.store.commit.worker import Worker
@@ -55,7 +56,6 @@ cdef enum:
     CALLED_AT_ONCE = 32          # callbacks of a round that need no look at the clock
     FROZEN_AT_ONCE = 16          # stores of a round, the same
     MANY_DIRTY = 1024
-    AT_ONCE = 32                 # rounds that wait for no turn behind one that did so in vain
     # The longest time for which a part of a round is gathered. `freeze` of a queue takes 10 to
     # 20 microseconds, and `written` as long again.
     PART_NS = 1000000
@@ -103,6 +103,7 @@ cdef class Persister:
         self.waiting = collections.deque()
         self.in_flight = NULL
         self.postponed = Postponed()
+        self.second_turn = SecondTurn()
         self.gathering = 1
         self.completed = 0
         self.tail_limit = tail_limit
@@ -295,22 +296,13 @@ cdef class Persister:
 
     cdef bint puts_off(self) except? True:
         """Whether the round begins in the next turn only, with what is published until then: one
-        that confirms messages of a single queue, since of several a turn brings enough. Where
-        nothing was published so, publishers wait for their confirms, and rounds begin at once."""
-        if self.has_waited:
-            self.has_waited = False
-            if self.tail_bytes <= self.waited_with:
-                self.at_once = AT_ONCE
-            return False
-        if not (self.is_hurried and self.confirm_asked and len(self.dirty) < 2
+        that confirms messages of a single queue, since of several a turn brings enough."""
+        if self.second_turn.has_come(self.tail_bytes) or not (
+                self.second_turn.is_hurried and self.confirm_asked and len(self.dirty) < 2
                 and not self.waiting and not self.journals
-                and self.tail_bytes <= self.tail_limit):
+                and self.tail_bytes <= self.tail_limit
+                and self.second_turn.is_worth_while(self.tail_bytes)):
             return False
-        if self.at_once:
-            self.at_once -= 1
-            return False
-        self.has_waited = True
-        self.waited_with = self.tail_bytes
         self.wake()
         return True
 
