@@ -29,6 +29,8 @@ LOADS = {
     "1 x 50 in flight": "--flush --body 64 --in-flight 50",
     "4 x 200 in flight": "--flush --body 256 --in-flight 200 --publishers 4",
     "8 x 1,000 in flight": "--flush --body 16 --in-flight 1000 --publishers 8",
+    "2 x 50,000 in flight": "--flush --body 16 --in-flight 50000 --publishers 2",
+    "1 x 20,000 in flight, 512 B": "--flush --body 512 --in-flight 20000",
     "8 x 20,000 in flight": "--flush --body 16 --in-flight 20000 --publishers 8",
     "50,000/s": f"{WAITING} --ack 10 --confirm 100 --prefetch 1000 --rate 50000",
     "50,000/s, transient": "--flush --body 64 --in-flight 10000 --rate 50000",
