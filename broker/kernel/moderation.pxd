@@ -27,7 +27,6 @@ cdef class Moderation:
     cdef uint64_t frames
     cdef uint64_t chunks
     cdef uint64_t octets
-    cdef bint are_large          # the chunks of the last window
     cdef uint64_t parsed
     cdef uint64_t calm
 
@@ -36,7 +35,7 @@ cdef class Moderation:
             uint64_t octets=*) noexcept
     cdef uint64_t length(self, uint64_t frames) noexcept
     cpdef bint brings_few(self, uint64_t frames) noexcept
-    cpdef bint needs_rests(self) noexcept
+    cpdef bint needs_rests(self, uint64_t octets) noexcept
     cpdef void slept(self, uint64_t now) noexcept
     cdef void open_window(self) noexcept
     cdef void judge(self, double gathered, double rate, bint is_enough) noexcept

@@ -92,11 +92,10 @@ cdef class Moderation:
         self.frames += min(frames, (AWAITED_MOST if self.is_awaited else MOST) * chunks)
         self.parsed += frames
         if self.turns >= TURNS:
-            self.are_large = self.octets >= ENOUGH_OCTETS * self.chunks
             self.judge(
                 <double> self.frames / self.turns, <double> self.parsed / (now - self.opened),
                 self.frames >= (AWAITED_ENOUGH if self.is_awaited else ENOUGH) * self.chunks
-                or self.are_large)
+                or self.octets >= ENOUGH_OCTETS * self.chunks)
             self.open_window()
         return self.length(frames) if self.level else 0
 
@@ -111,13 +110,14 @@ cdef class Moderation:
         """Whether turns follow at once, and one with this number of frames brings little."""
         return self.level > 0 and frames < LEAST_LONGER
 
-    cpdef bint needs_rests(self) noexcept:
-        """Whether very many frames come though the loop sleeps, and the sleep is a long one or is
-        not longer because of large chunks, which may be of small packets all the same. Of a client
-        that sends fewer frames, no more would come if its socket rested."""
+    cpdef bint needs_rests(self, uint64_t octets) noexcept:
+        """Whether the socket may rest that a chunk of `octets` bytes came from: very many frames
+        come though the loop sleeps, and the sleep is a long one or is not longer because of chunks
+        as large as this, which may be of small packets all the same. Of a client that sends fewer
+        frames, no more would come if its socket rested."""
         return self.rate >= FLOODED and (
             self.level >= LONG_LEVEL
-            or (self.level > 0 and self.are_large and not self.is_awaited))
+            or (self.level > 0 and octets >= ENOUGH_OCTETS and not self.is_awaited))
 
     cpdef void slept(self, uint64_t now) noexcept:
         """The sleep is over."""

@@ -289,7 +289,7 @@ cdef class Sockets:
         connection.receive(self.buffer.data, got)
         if self.persister.tail_bytes > self.persister.tail_limit:
             self.under_pressure(connection, <int64_t> (self.persister.tail_bytes - before))
-        if self.coalesced or self.turn.moderation.needs_rests():
+        if self.coalesced or self.turn.moderation.needs_rests(got):
             self.coalesce(fd, got, <size_t> got < most, self.owners[fd])
         return True
 
@@ -331,7 +331,7 @@ cdef class Sockets:
         if got <= 0:
             return got < 0 and (errno == EAGAIN or errno == EINTR)
         receiver.took(got)
-        if self.coalesced or self.turn.moderation.needs_rests():
+        if self.coalesced or self.turn.moderation.needs_rests(got):
             self.coalesce(fd, got, <size_t> got < most, receiver.rests)
         return True
 

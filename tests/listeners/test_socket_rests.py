@@ -81,7 +81,7 @@ def flooded(moderation: Moderation) -> None:
     """So many frames came in the turns before that the loop sleeps behind them."""
     now = time.monotonic_ns() - 10**9
     since = now
-    while not moderation.needs_rests():
+    while not moderation.needs_rests(CHUNK):
         began = now + 5 * US
         frames = 2 * (began - since) // US
         since = began
