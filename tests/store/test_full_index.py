@@ -21,6 +21,7 @@ from broker.store.index.location_index import (
 )
 from tests.disks import SmallDisk
 from tests.store.bodies_rig import Rig, body, settings_of
+from tests.store.driven import ready
 
 WRITE_BUFFER = 64 << 10
 
@@ -184,6 +185,41 @@ def test_an_index_that_fails_otherwise_ends_the_broker(
     # Nothing that was synced is in doubt.
     text = "the location index failed: b'IO error: 000003.log: Input/output error'"
     assert failures[0] == (text, False)
+    rig.stop(clean=False)
+
+
+def test_a_stop_waits_no_longer_than_the_round_in_flight_when_the_index_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path / "data", queues=2, settings=settings_of("leveldb", embed_below=64))
+    for number in range(COUNT):
+        rig.publish(body(number, 200), [0, 1])
+    rig.settle()
+
+    def failing(index: LevelIndex, rows: object) -> bool:
+        raise plyvel.IOError(b"IO error: 000003.log: Input/output error")
+
+    monkeypatch.setattr(LevelIndex, "_written", failing)
+    failures: list[str] = []
+    rig.persister.failed = lambda text, doubtful: failures.append(text)
+    rig.queues[0].purge()
+    threads = rig.persister.threads
+    while not failures:
+        rig.turn.run()
+        rig.persister.tick()
+        answered = ready([thread.event_fd for thread in threads], 5.0)
+        for thread, on_ready in threads.items():
+            if thread.event_fd not in answered:
+                continue
+            if thread is rig.persister.indexing:
+                # A round is in flight, whichever ended before.
+                rig.publish(body(COUNT, 10), [0])
+                rig.turn.run()
+                rig.persister.tick()
+            on_ready()
+            if failures:
+                break
+    assert rig.persister.waits_for_disk
     rig.stop(clean=False)
 
 

@@ -560,7 +560,10 @@ cdef class Persister:
             # It says nothing about the syncs of the thread.
             round.sync_files = 0
         while round != NULL:
-            if not self.broken:
+            if self.broken:
+                # Nothing comes of it any more, but a stop waits for its end.
+                self.in_flight = NULL
+            else:
                 try:
                     self.finish(round)
                 except Exception:
