@@ -25,9 +25,6 @@ cdef double WORTH = 1.06
 cdef class Waking:
     """Asked before each sleep during a round; `frames` counts what comes all the time."""
 
-    def __cinit__(self):
-        self.left = 1
-
     cpdef bint is_early(self, uint64_t now) noexcept:
         """Whether the sleep that begins now (monotonic ns) is over when the round is."""
         cdef uint64_t length = now - self.opened

@@ -13,7 +13,8 @@ from pathlib import Path
 from broker.kernel.moderation import Moderation
 from broker.server.app import Broker
 from broker.server.sockets import Receiver
-from tests.listeners.test_loop import run
+from tests.amqp import raw
+from tests.listeners.test_loop import opened, run, until
 
 US = 1_000
 SIZE = 98_304
@@ -124,5 +125,27 @@ def test_it_does_not_rest_while_its_packets_are_large(tmp_path: Path) -> None:
         finally:
             client.close(broker)
         assert not client.done
+
+    run(tmp_path / "data", test)
+
+
+def test_a_look_that_brings_what_needs_no_turn_counts_for_the_sleep(tmp_path: Path) -> None:
+    """Else a publisher that flushes what has to wait for a round is never slept for. Here little
+    comes with each look, so that no sleep is worth while any more."""
+
+    async def test(broker: Broker) -> None:
+        _, writer = await opened(broker)
+        (connection,) = broker.connections.values()
+        writer.write(raw.method(1, "channel.open"))
+        writer.write(raw.method(1, "basic.publish", routing_key="nowhere") + raw.header(1, 1_000))
+        await until(lambda: connection.recv_cnt >= 6)
+        moderation = broker.turn.moderation
+        flooded(moderation)
+        for _ in range(70):
+            before = connection.recv_cnt
+            writer.write(raw.body(1, b"x"))
+            await until(lambda before=before: connection.recv_cnt > before)  # type: ignore[misc]
+        writer.close()
+        assert moderation.level == 0
 
     run(tmp_path / "data", test)

@@ -166,10 +166,9 @@ def test_a_stop_without_room_for_the_index_has_the_next_start_build_it_anew(
     rig.stop()
 
 
-def test_an_index_that_fails_otherwise_ends_the_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig = Rig(tmp_path / "data", queues=2, settings=settings_of("leveldb", embed_below=64))
+def failing_rig(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """Shared bodies whose index fails when it is written to next; then they are purged."""
+    rig = Rig(directory, queues=2, settings=settings_of("leveldb", embed_below=64))
     for number in range(COUNT):
         rig.publish(body(number, 200), [0, 1])
     rig.settle()
@@ -178,9 +177,16 @@ def test_an_index_that_fails_otherwise_ends_the_broker(
         raise plyvel.IOError(b"IO error: 000003.log: Input/output error")
 
     monkeypatch.setattr(LevelIndex, "_written", failing)
+    rig.queues[0].purge()
+    return rig
+
+
+def test_an_index_that_fails_otherwise_ends_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = failing_rig(tmp_path / "data", monkeypatch)
     failures: list[tuple[str, bool]] = []
     rig.persister.failed = lambda text, doubtful: failures.append((text, doubtful))
-    rig.queues[0].purge()
     rig.settle()
     # Nothing that was synced is in doubt.
     text = "the location index failed: b'IO error: 000003.log: Input/output error'"
@@ -191,18 +197,9 @@ def test_an_index_that_fails_otherwise_ends_the_broker(
 def test_a_stop_waits_no_longer_than_the_round_in_flight_when_the_index_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = Rig(tmp_path / "data", queues=2, settings=settings_of("leveldb", embed_below=64))
-    for number in range(COUNT):
-        rig.publish(body(number, 200), [0, 1])
-    rig.settle()
-
-    def failing(index: LevelIndex, rows: object) -> bool:
-        raise plyvel.IOError(b"IO error: 000003.log: Input/output error")
-
-    monkeypatch.setattr(LevelIndex, "_written", failing)
+    rig = failing_rig(tmp_path / "data", monkeypatch)
     failures: list[str] = []
     rig.persister.failed = lambda text, doubtful: failures.append(text)
-    rig.queues[0].purge()
     threads = rig.persister.threads
     while not failures:
         rig.turn.run()
