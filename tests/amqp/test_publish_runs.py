@@ -168,8 +168,8 @@ def publishes(chance: random.Random) -> bytes:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_session_goes_as_one_by_one(tmp_path: Path, seed: int) -> None:
-    for time in range(PLAYED_MAX):
-        sessions = pair_in(tmp_path / str(time))
+    for played in range(PLAYED_MAX):
+        sessions = pair_in(tmp_path / str(played))
         try:
             play(sessions, seed)
         except ReadFromDisk:

@@ -26,6 +26,7 @@ from pathlib import Path
 from tests.amqp.raw import Client
 from tests.bench import bare
 from tests.bench.leveret import Leveret
+from tests.bench.processes import thread_seconds
 
 BEAT = b"\x08\0\0\0\0\0\0\xce"
 INTERVAL_S = 30.0
@@ -77,11 +78,6 @@ def beating(count: int, connect: Callable[[], socket.socket]) -> Iterator[Beatin
         connections.close()
 
 
-def cpu_seconds(pids: list[int]) -> float:
-    tasks = (task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir())
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-
-
 def resident(pids: list[int]) -> float:
     """MiB."""
     pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
@@ -98,9 +94,9 @@ def of_broker(broker: Leveret, count: int, seconds: float) -> tuple[float, float
 
     with beating(count, connect) as connections:
         connections.until(time.monotonic() + SETTLING_S)
-        used, begun = cpu_seconds(broker.pids()), time.monotonic()
+        used, begun = thread_seconds(broker.pids()), time.monotonic()
         connections.until(begun + seconds)
-        used = cpu_seconds(broker.pids()) - used
+        used = thread_seconds(broker.pids()) - used
         return 100 * used / (time.monotonic() - begun), resident(broker.pids()) - before
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.bench.client import Client, publish
 from tests.bench.leveret import Leveret
-from tests.bench.processes import cpu_seconds
+from tests.bench.processes import thread_seconds
 
 EVERY_S = 0.001
 SETTLING_S = 6.0
@@ -44,7 +44,7 @@ class Load:
     def share(self, seconds: float, idle: bool) -> float:
         """Percent of a core that the broker takes. Raises RuntimeError if it loses a message."""
         sent = got = 0
-        used, begun = cpu_seconds(self.broker.pids()), time.monotonic()
+        used, begun = thread_seconds(self.broker.pids()), time.monotonic()
         while (now := time.monotonic() - begun) < seconds:
             if not idle and sent * EVERY_S <= now:
                 self._client.send(self._publishes[self._next])
@@ -53,7 +53,7 @@ class Load:
             # What came before the next one is due.
             self._client.receive(max(0.0, min(sent * EVERY_S, seconds) - now))
             got += self._taken()
-        used = cpu_seconds(self.broker.pids()) - used
+        used = thread_seconds(self.broker.pids()) - used
         took = time.monotonic() - begun
         while got < sent and self._client.receive(5.0):
             got += self._taken()
