@@ -12,13 +12,15 @@ from broker.wire.fan_out cimport FanOut
 from broker.wire.output cimport Output, OutputOwner
 from broker.wire.publish_run cimport Run
 from broker.wire.replies cimport Replies
-from broker.wire.route_memo cimport RouteMemo
+from broker.wire.route_memo cimport KnownRoutes, RouteMemo
 from broker.wire.upload cimport Upload
 
 
 # What a channel asks of its connection, which defines all of it.
 cdef class ChannelHost(OutputOwner):
-    cpdef resolve(self, channel, bytes exchange, bytes routing_key)
+    cdef KnownRoutes routes              # of publishes; None until there was one
+
+    cpdef tuple resolve(self, channel, bytes exchange, bytes routing_key)
     cpdef special(self, channel, exchange, targets, bytes routing_key, bytes listed,
                   bint mandatory)
     cpdef check_properties(self, channel, exchange, bytes listed)
@@ -32,8 +34,6 @@ cdef class ChannelHost(OutputOwner):
     cpdef route_collected(self, channel)
     cpdef publish_in_slices(self, steps)
     cpdef bint may_wait(self) except -1
-    cpdef keep_route(self, uint64_t version, bytes exchange_name, bytes routing_key, exchange,
-                     targets)
     cpdef settle_in_slices(self, channel, uint64_t last, int how)
     cpdef count_work(self, uint64_t more)
     cpdef has_ack_timeout(self, queue)
@@ -86,7 +86,10 @@ cdef class Channel(contracts.Channel):
                    bint mandatory) except -1
     cdef uint64_t run_below(self, const uint8_t* method, uint32_t length) noexcept
     cdef int route_run(self, Run* run) except -1
-    cdef tuple look_up(self, Message* message, const uint8_t* method, uint32_t length)
+    cdef Exchange target_of(self, Message* message)
+    cdef object look_up(self, Message* message, const uint8_t* method, uint32_t length)
+    cdef object find_route(self, uint64_t version, const uint8_t* method, uint32_t length)
+    cdef KnownRoutes known_routes(self)
     cdef object inspect(self, Message* message, Exchange exchange, targets, bint mandatory)
     cdef int put_off(self, Message* message, Exchange exchange, found, bint mandatory) except -1
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1

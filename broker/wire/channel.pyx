@@ -32,7 +32,7 @@ from broker.wire.fan_out cimport FanOut
 from broker.wire.output cimport OUT_FULL, PASSED_FROM, Output, OutputOwner, put_body
 from broker.wire.publish_run cimport Run
 from broker.wire.replies cimport Replies
-from broker.wire.route_memo cimport RouteMemo
+from broker.wire.route_memo cimport KnownRoutes, Route, RouteMemo
 from broker.wire.sizes cimport count_size, count_sizes
 from broker.wire.upload cimport Upload
 
@@ -48,6 +48,17 @@ cdef enum:
     TRACED_BODY = 64 << 10       # as `broker.settings.bounds.TRACED_BODY_MAX`
     RUN_BODY = 16 << 10          # bodies of a run are shorter
     START_MAX = 11 + 256         # of a basic.deliver up to the consumer's tag
+
+
+cdef bytes names_of(bytes exchange, bytes routing_key, bint mandatory):
+    """What basic.publish would name them with."""
+    return (bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
+            + (b"\x01" if mandatory else b"\x00"))
+
+
+cdef Exchange exchange_of(found):
+    """Of what `look_up` returns."""
+    return (<tuple> found)[0] if type(found) is tuple else (<Route> found).exchange
 
 
 cdef bint is_special(Message* message) noexcept:
@@ -170,8 +181,9 @@ cdef inline uint8_t* put_delivery(uint8_t* p, const uint8_t* start, uint32_t sta
 cdef class ChannelHost(OutputOwner):
     """What a channel asks of its connection."""
 
-    cpdef resolve(self, channel, bytes exchange, bytes routing_key):
-        """The exchange and, where the key alone decides, the queues. Raises AMQPError."""
+    cpdef tuple resolve(self, channel, bytes exchange, bytes routing_key):
+        """The exchange and, where the key alone decides, the queues or what finds very many; they
+        stay so until the topology's version rises. Raises AMQPError."""
         raise NotImplementedError
 
     cpdef special(self, channel, exchange, targets, bytes routing_key, bytes listed,
@@ -217,11 +229,6 @@ cdef class ChannelHost(OutputOwner):
 
     cpdef bint may_wait(self) except -1:
         """Whether long work may wait for the disk: not when the broker stops."""
-        raise NotImplementedError
-
-    cpdef keep_route(self, uint64_t version, bytes exchange_name, bytes routing_key, exchange,
-                     targets):
-        """`resolve` did not find it in one step."""
         raise NotImplementedError
 
     cpdef settle_in_slices(self, channel, uint64_t last, int how):
@@ -332,12 +339,12 @@ cdef class Channel(contracts.Channel):
         # Checks the time of the turn: a chunk may hold thousands, of 1 to 2 microseconds each.
         if not self.published & 63:
             self.connection.count_work(0)
+        exchange = self.target_of(message)
         self.unrouted += 1
         self.unrouted_bytes += message.body_length
-        self.check_target(
-            message.exchange[:message.exchange_length],
-            message.routing_key[:message.routing_key_length],
-            message.properties[:message.properties_length])
+        if load16(message.properties) & SPECIAL_FLAGS:
+            self.connection.check_properties(
+                self, exchange, message.properties[:message.properties_length])
         self.transaction.publish((
             message.exchange[:message.exchange_length],
             message.routing_key[:message.routing_key_length],
@@ -346,11 +353,21 @@ cdef class Channel(contracts.Channel):
             self.topology.version)
         return 0
 
+    cdef Exchange target_of(self, Message* message):
+        """The exchange of the message that was received. Raises AMQPError."""
+        cdef const uint8_t* method = self.upload.method
+        cdef uint32_t length = self.upload.method_length
+        if self.memo.is_known(self.topology.version, method, length):
+            return self.memo.exchange
+        return exchange_of(self.look_up(message, method, length))
+
     def check_target(self, bytes exchange, bytes routing_key, bytes properties):
         """Raises what publishing there would raise."""
-        target, _ = self.connection.resolve(self, exchange, routing_key)
+        cdef bytes method = names_of(exchange, routing_key, False)
+        found = self.find_route(
+            self.topology.version, <const uint8_t*> <char*> method, <uint32_t> len(method))
         if load16(<const uint8_t*> <char*> properties) & SPECIAL_FLAGS:
-            self.connection.check_properties(self, target, properties)
+            self.connection.check_properties(self, exchange_of(found), properties)
 
     def publish_committed(self, bytes exchange, bytes routing_key, bytes properties, body,
                           int flags, bint mandatory):
@@ -361,8 +378,7 @@ cdef class Channel(contracts.Channel):
         set_body(&message, body)
         message.flags = <uint8_t> flags
         message.timestamp = clock.now_ms
-        method = (bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
-                  + (b"\x01" if mandatory else b"\x00"))
+        method = names_of(exchange, routing_key, mandatory)
         self.unrouted -= 1
         self.unrouted_bytes -= message.body_length
         return bool(REJECTED & self.route(
@@ -384,8 +400,9 @@ cdef class Channel(contracts.Channel):
         cdef int answer
         cdef Py_ssize_t i
         if not self.memo.is_known(self.topology.version, method, length):
-            exchange, found = self.look_up(message, method, length)
-            if is_wide(found):
+            found = self.look_up(message, method, length)
+            if type(found) is tuple:
+                exchange, found = found
                 return self.put_off(message, exchange, found, mandatory)
         exchange = self.memo.exchange
         targets = self.memo.targets
@@ -481,22 +498,38 @@ cdef class Channel(contracts.Channel):
             self.confirms.publish_run(run.count, result)
         return 0
 
-    cdef tuple look_up(self, Message* message, const uint8_t* method, uint32_t length):
-        """The last publish named another exchange or routing key, or something has changed since:
-        asks the connection for the route. A wide one is not remembered here, because each channel
-        may have another."""
+    cdef object look_up(self, Message* message, const uint8_t* method, uint32_t length):
+        """The last publish named another exchange or routing key, or something has changed since.
+        Returns the route as the memo has it then; or, where the queues are very many or take steps
+        to find, `(exchange, queues or steps)`: each channel might hold others of those."""
         cdef uint64_t version = self.topology.version
-        cdef tuple route
         self.unrouted += 1
         self.unrouted_bytes += message.body_length
-        route = self.connection.resolve(
-            self, message.exchange[:message.exchange_length],
-            message.routing_key[:message.routing_key_length])
-        if not is_wide(route[1]):
-            self.memo.remember(route, version, method, length)
+        found = self.find_route(version, method, length)
         self.unrouted -= 1
         self.unrouted_bytes -= message.body_length
-        return route
+        if type(found) is not tuple:
+            self.memo.remember(<Route> found, version)
+        return found
+
+    cdef object find_route(self, uint64_t version, const uint8_t* method, uint32_t length):
+        """What `look_up` returns, for what basic.publish names. Raises AMQPError."""
+        cdef KnownRoutes routes = self.known_routes()
+        cdef Route route = routes.find(version, method, length)
+        cdef const uint8_t* key
+        if route is None:
+            key = method + 1 + method[0]
+            exchange, found = self.connection.resolve(
+                self, method[1:1 + method[0]], key[1:1 + key[0]])
+            if found is not None and type(found) is not tuple:
+                return exchange, found
+            route = routes.keep(version, method[:length], exchange, found)
+        return (route.exchange, route.targets) if is_wide(route.targets) else route
+
+    cdef KnownRoutes known_routes(self):
+        if self.connection.routes is None:
+            self.connection.routes = KnownRoutes()
+        return self.connection.routes
 
     cdef object inspect(self, Message* message, Exchange exchange, targets, bint mandatory):
         """Checks the properties of a message and replaces them where that is needed. Returns its
@@ -542,8 +575,9 @@ cdef class Channel(contracts.Channel):
             found = yield from found
             if not way.is_inspected and type(found) is tuple:
                 # A `Reached` has more queues than a tuple is used for: found anew for each message.
-                self.connection.keep_route(
-                    way.version, way.exchange, way.routing_key, exchange, found)
+                self.known_routes().keep(
+                    way.version, names_of(way.exchange, way.routing_key, way.mandatory),
+                    exchange, found)
         self.unrouted -= 1
         self.unrouted_bytes -= size
         if not way.is_inspected and is_special(&way.message):

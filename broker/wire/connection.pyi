@@ -12,8 +12,6 @@ from broker.wire.long_work import LongWork
 
 HEARTBEAT: bytes
 SILENT_CLOSE_S: float
-ROUTES_MAX: int
-ROUTED_QUEUES_MAX: int
 CLIENT_NAME_MAX: int
 ENDED_AT_ONCE: int
 KEYS_WEIGHED: int
@@ -126,14 +124,6 @@ class Connection(FrameParser):
     def resolve(
         self, channel: Channel, exchange_name: bytes, routing_key: bytes
     ) -> tuple[Exchange, Found | Steps | None]: ...
-    def keep_route(
-        self,
-        version: int,
-        exchange_name: bytes,
-        routing_key: bytes,
-        exchange: Exchange,
-        targets: Found | None,
-    ) -> None: ...
     def publish_in_slices(self, steps: Iterator[None]) -> None: ...
     def special(
         self,

@@ -39,9 +39,6 @@ HEARTBEAT = frame(8, 0, b"")
 SILENT_CLOSE_S = 3.0
 FEW_BEATS = 64
 """Octets in half an interval: no more than heartbeats, or as little as them."""
-ROUTES_MAX = 1024
-ROUTED_QUEUES_MAX = 131_072
-"""Queues of all routes that a connection remembers, each as often as it is in one: 1 MiB."""
 CLIENT_NAME_MAX = 64
 ENDED_AT_ONCE = 32
 """Channels that have nothing to give back and end in one step, 2 microseconds each."""
@@ -62,9 +59,6 @@ cdef class Connection(FrameParser):
     cdef object _timer
     cdef dict _capabilities
     cdef bytes _client_properties
-    cdef dict _routes                # (exchange, routing key) -> (Exchange, queues), of one version
-    cdef uint64_t _routes_version
-    cdef uint64_t _routed_queues
     cdef object _channels_limit      # of the user, as of that version of the users
     cdef object _limits_version
     cdef int _silent_beats
@@ -110,9 +104,6 @@ cdef class Connection(FrameParser):
         self._capabilities = {}
         self._client_properties = b""
         self.handshake = Handshake(self, host)
-        self._routes = {}
-        self._routes_version = 0
-        self._routed_queues = 0
         self._silent_beats = 0
         self._specials = 0
         self._timer = host.later(host.config.handshake_timeout, self._handshake_timed_out)
@@ -573,16 +564,12 @@ cdef class Connection(FrameParser):
 
     # -- routing -----------------------------------------------------------------------------------
 
-    cpdef resolve(self, channel, bytes exchange_name, bytes routing_key):
+    cpdef tuple resolve(self, channel, bytes exchange_name, bytes routing_key):
         """The exchange and, where the key alone decides, the queues, or what finds very many.
         Raises AccessRefused or NotFound.
 
         Holds until the topology's version rises.
         """
-        version = self._host.topology.version
-        found = self._routes.get((exchange_name, routing_key))
-        if found is not None and self._routes_version == version:
-            return found
         name = text_of(exchange_name)
         key = text_of(routing_key)
         exchange = publishing.check_target(self.rights, self.vhost, name, key)
@@ -594,26 +581,10 @@ cdef class Connection(FrameParser):
             if self.vhost.routes.is_by_key(exchange)
             else None
         )
-        if targets is None or isinstance(targets, tuple):
-            self.keep_route(version, exchange_name, routing_key, exchange, targets)
         if self.long_work is None:
             # A key that is not remembered may take a hundred times as long as one that is.
             self.count_work(0)
         return exchange, targets
-
-    cpdef keep_route(self, uint64_t version, bytes exchange_name, bytes routing_key, exchange,
-                     targets):
-        """This was the route when the topology had that version."""
-        if (
-            self._routes_version != version
-            or len(self._routes) >= ROUTES_MAX
-            or self._routed_queues >= ROUTED_QUEUES_MAX
-        ):
-            self._routes.clear()
-            self._routes_version = version
-            self._routed_queues = 0
-        self._routes[exchange_name, routing_key] = exchange, targets
-        self._routed_queues += len(targets or ())
 
     cpdef publish_in_slices(self, steps):
         """A message to very many queues."""
@@ -783,7 +754,8 @@ cdef class Connection(FrameParser):
         """The channels have ended, and there is no client to answer."""
         self.end_queues()
         # Exclusive queues are in it, and they have this connection.
-        self._routes.clear()
+        if self.routes is not None:
+            self.routes.clear()
         if self._is_over:
             self._host.leaving.discard(self)
         else:

@@ -1,29 +1,57 @@
-cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
-from broker.kernel.buffer cimport Buffer
+cimport cython
+
 from broker.kernel.contracts cimport Exchange
 
 
-cdef class RouteMemo:
-    cdef Buffer method                   # exchange and routing key as basic.publish named them
-    cdef uint64_t version                # of the topology
+@cython.final
+cdef class Route:
+    cdef bytes method                    # exchange and routing key as basic.publish named them
     cdef Exchange exchange
     cdef tuple targets                   # None where the routing key alone does not decide
-    cdef tuple route                     # both together, as they were looked up
-    cdef uint64_t count                  # messages that took the route since it is remembered
-    cdef dict flows                      # route -> messages that took it before
 
-    cdef int remember(self, tuple route, uint64_t version, const uint8_t* method,
-                      uint32_t length) except -1
-    cdef int note(self, tuple route, uint64_t count) except -1
+
+@cython.final
+cdef class KnownRoutes:
+    cdef uint64_t version                # of the topology
+    cdef list routes                     # PLACES for each group, None where one is free
+    cdef uint32_t* hashes                # of the routes, in the same order
+    cdef Py_ssize_t groups               # a power of 2; 0: nothing is known
+    cdef Py_ssize_t queues               # of all routes, each as often as it is in one
+    cdef uint32_t turn                   # which place of a full group is replaced
+
+    cdef Route find(self, uint64_t version, const uint8_t* method, uint32_t length)
+    cdef Route keep(self, uint64_t version, bytes method, Exchange exchange, tuple targets)
+    cdef int put(self, Route route, uint32_t hash) except -1
+    cdef int grow(self) except -1
+    cdef int clear(self) except -1
+
+
+@cython.final
+cdef class Taken:
+    cdef uint64_t count                  # messages
+
+
+@cython.final
+cdef class RouteMemo:
+    cdef Route route                     # of the last publish
+    cdef const uint8_t* method           # its
+    cdef uint32_t length
+    cdef uint64_t version                # of the topology
+    cdef Exchange exchange
+    cdef tuple targets
+    cdef uint64_t count                  # messages that took the route since it is remembered
+    cdef dict flows                      # Route or (exchange, queues) -> Taken, before
+
+    cdef int remember(self, Route route, uint64_t version) except -1
+    cdef int note(self, route, uint64_t count) except -1
     cdef int end(self) except -1
 
-    @cython.final
     cdef inline bint is_known(self, uint64_t version, const uint8_t* method,
                               uint32_t length) noexcept:
         """Whether the last publish named the same exchange and routing key, and nothing has changed
         since."""
-        return (self.version == version and self.method.length == length
-                and memcmp(self.method.data, method, length) == 0)
+        return (self.version == version and self.length == length
+                and memcmp(self.method, method, length) == 0)
