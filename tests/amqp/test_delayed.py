@@ -8,6 +8,7 @@ import pytest
 
 from tests.amqp import raw
 from tests.amqp.raw import Client
+from tests.amqp.streams import until
 from tests.amqp.test_exchanges import Topology
 from tests.appliance import Appliance
 
@@ -404,7 +405,7 @@ def test_a_deleted_exchange_leaves_no_files(make_broker: Callable[..., Appliance
         )
         client.expect_confirms(1, 40000)
         assert any((vhost / "delayed").iterdir())
-        assert any((vhost / "schedule").iterdir())
+        until(lambda: any((vhost / "schedule").iterdir()))
         client.call(1, "exchange.delete", exchange="later")
         client.call(1, "queue.purge", queue="later")
     broker.stop()
