@@ -1332,8 +1332,8 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef int sample(self, double* row, double* signs) except -1:
         cdef Levels held
         self.deliveries.sample(row)
-        row[PUBLISH] = self.counts.published
-        row[CONFIRM] = self.counts.confirmed
+        row[PUBLISH] = <double> <int64_t> self.counts.published
+        row[CONFIRM] = <double> <int64_t> self.counts.confirmed
         self.levels(&held)
         row[READY] = held.ready
         row[UNACKED] = held.unacked

@@ -33,14 +33,15 @@ cdef class DeliveryCounters:
 
     cdef void sample(self, double* row) noexcept:
         """Fills a row of the statistics."""
-        row[DELIVER] = self.delivered
-        row[DELIVER_NO_ACK] = self.delivered_no_ack
-        row[GET] = self.got
-        row[GET_NO_ACK] = self.got_no_ack
-        row[GET_EMPTY] = self.got_empty
-        row[ACK] = self.acked
-        row[REDELIVER] = self.redelivered
-        row[REJECT] = self.rejected
+        # A signed number becomes a float in one instruction, an unsigned one takes six.
+        row[DELIVER] = <double> <int64_t> self.delivered
+        row[DELIVER_NO_ACK] = <double> <int64_t> self.delivered_no_ack
+        row[GET] = <double> <int64_t> self.got
+        row[GET_NO_ACK] = <double> <int64_t> self.got_no_ack
+        row[GET_EMPTY] = <double> <int64_t> self.got_empty
+        row[ACK] = <double> <int64_t> self.acked
+        row[REDELIVER] = <double> <int64_t> self.redelivered
+        row[REJECT] = <double> <int64_t> self.rejected
 
     cdef void use(self, uint64_t* row) noexcept:
         """Fills a row of the usage feed."""

@@ -14,7 +14,6 @@ cdef class Churn:
     makes them for one that has none yet. Of each kind of object, the counters in `wanted` go into
     them. What ends leaves `histories`, and `ended` counts a channel."""
 
-    cdef object _node
     cdef dict _counters              # of the node
     cdef dict _vhosts
     cdef object _vhost
@@ -24,7 +23,6 @@ cdef class Churn:
     cdef Sums _sums                  # of the object that ends
 
     def __init__(self, node, dict vhosts, vhost, dict wanted, dict histories, ended):
-        self._node = node
         self._counters = node.counters
         self._vhosts = vhosts
         self._vhost = vhost
@@ -43,12 +41,14 @@ cdef class Churn:
 
     cpdef add_up(self, str kind, Sums sums, str vhost):
         """Adds what happened since the last look to the totals."""
-        cdef dict risen
+        cdef dict risen, counters
         if sums.has_risen():
             risen = sums.rises(kind, self._wanted[kind])
             if risen:
-                self._node.add(risen)
-                self._totals(vhost).add(risen)
+                counters = self._totals(vhost).counters
+                for name, value in risen.items():
+                    self._counters[name] += value
+                    counters[name] += value
 
     cpdef end(self, str kind, thing, str vhost):
         """Takes an object's last counts."""

@@ -1,6 +1,8 @@
 from libc.math cimport rint
 from libc.stdint cimport int64_t
 
+from broker.stats.ring cimport Ring
+
 cdef enum:
     ROWS = 8                     # the rows of the rates' window, at one a second
     WIDTH_MAX = 16
@@ -32,7 +34,8 @@ cdef class Gauge:
     cdef public int64_t oldest_unconfirmed
     cdef public int64_t unconfirmed_since
     cdef readonly double growth
-    cdef public object history
+    cdef readonly object history
+    cdef Ring ring               # of the history
     cdef double* marks           # the row at the end of the last step of the long history
     cdef bint touched            # something changed since
     cdef int64_t noted_at        # the newest row of the history
@@ -43,7 +46,10 @@ cdef class Gauge:
                   const double* signs) except -1
     cdef double rate_at(self, int place) noexcept
     cdef double shown_rate(self, int place) noexcept
+    cdef void judge(self, int64_t at, bint waiting, int consumers, int acks, int rejects) noexcept
+    cpdef void grow(self, int level) noexcept
     cdef bint still(self) noexcept
     cdef int settle_down(self) except -1
     cdef int mark(self, const double* row) except -1
+    cdef bint rested(self, int64_t at, int64_t steps) noexcept
     cdef int note(self, int64_t at) except -1

@@ -154,17 +154,18 @@ cdef class Gauge:
         if self.history is not None:
             self.note(at)
 
-    def judge(self, int64_t at, bint waiting, int consumers):
-        """Whether its consumers go on: nothing waits for their acknowledgement, or some came. One
-        more consumer than before has its own time to begin."""
+    cdef void judge(self, int64_t at, bint waiting, int consumers, int acks, int rejects) noexcept:
+        """Whether its consumers go on: nothing waits for their acknowledgement, or some came
+        (`acks` and `rejects`: the columns that tell). One more consumer than before has its own
+        time to begin."""
         if (not waiting or consumers > self.consumers
-                or self.rate_of(("ack", "reject")) > 0):
+                or self.shown_rate(acks) + self.shown_rate(rejects) > 0):
             self.acked_at = at
         self.consumers = consumers
 
-    def grow(self):
-        """Brings the growth up to now."""
-        cdef double rate = self.rate("messages_ready")
+    cpdef void grow(self, int level) noexcept:
+        """Brings the growth of a level up to now."""
+        cdef double rate = self.shown_rate(level)
         self.growth += (rate - self.growth) * SMOOTHING
         if rate == 0 and fabs(self.growth) < STANDS:
             self.growth = 0.0
@@ -260,16 +261,22 @@ cdef class Gauge:
         self.mark(newest)
         return found
 
+    cdef bint rested(self, int64_t at, int64_t steps) noexcept:
+        """Whether its history has more steps than that to add."""
+        return (self.ring is not None and self.noted_at != 0
+                and at - self.noted_at > steps * self.ring.step)
+
     cdef int note(self, int64_t at) except -1:
         """Adds the newest row to the history, once a step of it; steps in which nothing changed
         have the same row."""
-        cdef int64_t step = OBJECT_TIERS[0][0]
+        cdef int64_t step = self.ring.step
+        cdef double* newest
         if not self.count or at // step <= self.noted_at // step:
             return 0
-        values = list(self.newest)
+        newest = self.row(self.count - 1)
         if self.noted_at and at - self.noted_at > 2 * step:
-            self.history.stand(self.noted_at + step, at, values)
-        self.history.add(at, values)
+            self.ring.repeat(self.noted_at + step, at, newest)
+        self.ring.put(at, newest)
         self.noted_at = at
         return 0
 
@@ -278,9 +285,15 @@ cdef class Gauge:
         if self.history is None:
             counters, levels = KINDS[self.kind]
             self.history = Series(counters, levels, OBJECT_TIERS)
+            self.ring = self.history.rings[0]
             self.noted_at = 0
             if self.count:
                 at = max(at, self.times[(self.first + self.count - 1) % ROWS])
         if at:
             self.note(at)
         return self.history
+
+    def drop_history(self):
+        """Another object needs its place."""
+        self.history = None
+        self.ring = None

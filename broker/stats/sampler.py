@@ -101,11 +101,6 @@ class Totals:
         self._rows.clear()
         self._stands_still = True
 
-    def add(self, risen: Mapping[str, float]) -> None:
-        """Adds what counters rose by."""
-        for name, value in risen.items():
-            self.counters[name] += value
-
     def close(self, at: int) -> None:
         """Ends a second: the row of now goes into the history and into the rates."""
         row = {**self.counters, **self.levels}
@@ -237,7 +232,7 @@ class Stats:
                     some, start = things.piece(_OBJECTS_PER_STEP), 0
                 lively: list[Any] = []
                 touched: list[Any] = []
-                start = scan(kind, some, start, len(some), at, before, sums, lively, touched)
+                start = scan(kind, some, start, at, before, sums, lively, touched)
                 if self.keeps_steps:
                     self._touch(kind, vhost.name, touched)
                 for thing in lively:
@@ -290,7 +285,7 @@ class Stats:
                 del things[-_OBJECTS_PER_STEP:]
                 while start < len(some):
                     begun = start
-                    start = scan(kind, some, start, len(some), at, before, sums)
+                    start = scan(kind, some, start, at, before, sums)
                     seen += start - begun
                     self.churn.add_up(kind, sums, vhost)
                     if seen >= _OBJECTS_PER_STEP:
@@ -341,7 +336,7 @@ class Stats:
         oldest, gauge = next(iter(self._histories.items()))
         del self._histories[oldest]
         if gauge.is_quiet:
-            gauge.history = None
+            gauge.drop_history()
             return True
         self._histories[oldest] = gauge
         return False
@@ -352,7 +347,7 @@ class Stats:
         history = gauge.keep_history(self.sampled_at)
         while len(self._histories) > _HISTORIES_MAX:
             oldest = next(iter(self._histories))
-            self._histories.pop(oldest).history = None
+            self._histories.pop(oldest).drop_history()
         return history
 
 

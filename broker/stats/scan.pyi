@@ -16,7 +16,6 @@ def scan(
     kind: str,
     things: list[Any],
     start: int,
-    stop: int,
     at: int,
     before: int,
     sums: Sums,

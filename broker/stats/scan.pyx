@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from broker.kernel.contracts cimport Exchange
-from broker.queues.counters cimport BYTES, READY, UNACKED
+from broker.queues.counters cimport ACK, BYTES, READY, REJECT, UNACKED
 from broker.queues.declared cimport DeclaredQueue
 from broker.stats.ahead cimport look_ahead, look_ahead_at_rest
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
@@ -21,12 +21,22 @@ from broker.wire.deliveries cimport Deliveries
 from broker.stats.gauges import KINDS
 
 cdef enum:
-    # Rows that one call of `scan` adds to histories: 10 us each, and 70 where one rested for long.
-    NOTED_MAX = 12
+    # Histories that one call of `scan` brings up to now after a rest, up to 34 us each.
+    RESTED_MAX = 12
+    LONG_REST = 10               # steps of a history
     CHANNELS_MAX = 64
     REST_LOOKS = 8
     LOOKS_MAX = 500
     BEAT = 8                     # octets of a heartbeat; what changes a channel has more
+    CHANNEL_ACK = 9              # columns of a channel's row
+    CHANNEL_REJECT = 11
+
+# The kinds, in the order of KINDS.
+cdef enum:
+    QUEUE, EXCHANGE, CHANNEL, CONNECTION
+
+cdef enum:
+    RESTED = 2                   # what `visit` may return
 
 # The columns that the functions below read, in their order.
 _READ = {
@@ -43,6 +53,17 @@ _READ = {
 for _kind, (_counters, _levels) in KINDS.items():
     if _READ[_kind] != (*_counters, *_levels):
         raise ImportError(f"broker.stats.scan does not read {_kind} as KINDS lists it")
+
+if tuple(KINDS) != ("queue", "exchange", "channel", "connection"):
+    raise ImportError("broker.stats.scan does not have the kinds in the order of KINDS")
+
+cdef tuple _NAMES = tuple(KINDS)
+cdef dict _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+cdef int[4] COUNTERS             # columns of each kind that count
+cdef int[4] WIDTHS               # all columns of it
+for _number, (_counters, _levels) in enumerate(KINDS.values()):
+    COUNTERS[_number] = <int> len(_counters)
+    WIDTHS[_number] = <int> len(_counters) + <int> len(_levels)
 
 
 cdef Gauge _ended(str kind):
@@ -141,73 +162,99 @@ cdef bint has_only_beaten(FrameParser connection) except -1:
             and connection.output.send_oct - newest[1] <= BEAT)
 
 
-cdef int read(str kind, object thing, double* row, double* signs) except -1:
-    if kind == "queue":
-        return read_queue(thing, row, signs)
-    if kind == "channel":
-        return read_channel(thing, row, signs)
+cdef int number_of(str kind) except -1:
+    return _NUMBERS[kind]
+
+
+cdef int read(int kind, object thing, double* row, double* signs) except -1:
+    if kind == QUEUE:
+        return read_queue(<DeclaredQueue> thing, row, signs)
+    if kind == CHANNEL:
+        return read_channel(<Channel> thing, row, signs)
     memset(signs, 0, SIGNS * sizeof(double))
-    if kind == "exchange":
-        read_exchange(thing, row)
+    if kind == EXCHANGE:
+        read_exchange(<Exchange> thing, row)
     else:
-        read_connection(thing, row)
+        read_connection(<FrameParser> thing, row)
     return 0
 
 
-cdef int visit(str kind, object thing, int64_t at, int64_t before, Sums sums, bint anew) except -1:
-    """One object; `anew`: a gauge is made whatever it holds."""
+cdef inline Gauge gauge_of(int kind, object thing):
+    if kind == QUEUE:
+        return <Gauge> (<DeclaredQueue> thing).gauge
+    if kind == CHANNEL:
+        return <Gauge> (<Channel> thing).gauge
+    if kind == EXCHANGE:
+        return <Gauge> (<Exchange> thing).gauge
+    return <Gauge> (<FrameParser> thing).gauge
+
+
+cdef inline int keep_gauge(int kind, object thing, Gauge gauge) except -1:
+    if kind == QUEUE:
+        (<DeclaredQueue> thing).gauge = gauge
+    elif kind == CHANNEL:
+        (<Channel> thing).gauge = gauge
+    elif kind == EXCHANGE:
+        (<Exchange> thing).gauge = gauge
+    else:
+        (<FrameParser> thing).gauge = gauge
+    return 0
+
+
+cdef int visit(int kind, object thing, int64_t at, int64_t before, Sums sums, bint anew) except -1:
+    """One object; `anew`: a gauge is made whatever it holds. Returns 0 if it had nothing to add to
+    its gauge, and RESTED if its history had a long rest to add."""
     cdef double row[WIDTH_MAX]
     cdef double signs[SIGNS]
     cdef double marks[WIDTH_MAX]
     cdef double* newest
-    cdef int place, width, counters
+    cdef int place
+    cdef int width = WIDTHS[kind]
+    cdef int change
     cdef bint is_new = False
-    cdef Gauge gauge
-    gauge = <Gauge> thing.gauge
+    cdef Gauge gauge = gauge_of(kind, thing)
     if gauge is not None and gauge.ended:
         return 0
-    memset(row, 0, sizeof(row))
     read(kind, thing, row, signs)
     sums.looked += 1
-    if kind == "queue":
+    if kind == QUEUE:
         sums.levels[0] += row[READY]
         sums.levels[1] += row[UNACKED]
         sums.levels[2] += row[BYTES]
         sums.consumers += <uint64_t> signs[0]
     if gauge is None:
         if not anew:
-            for place in range(WIDTH_MAX):
+            for place in range(width):
                 if row[place]:
                     break
             else:
                 return 0
-        gauge = Gauge(kind, at)
-        thing.gauge = gauge
+        gauge = Gauge(_NAMES[kind], at)
+        keep_gauge(kind, thing, gauge)
         is_new = True
         # What is counted began with it; what it holds may be older than this start.
         memset(marks, 0, sizeof(marks))
-        if kind == "queue" and not before:
+        if kind == QUEUE and not before:
             memcpy(marks + READY, row + READY, 3 * sizeof(double))
         gauge.mark(marks)
-    width = gauge.width
     newest = gauge.row(gauge.count - 1) if gauge.count else NULL
     if (not is_new and not gauge.active and newest != NULL
             and memcmp(newest, row, width * sizeof(double)) == 0
             and memcmp(gauge.signs, signs, SIGNS * sizeof(double)) == 0):
         return 0
     sums.changed += 1
-    counters = READY if kind == "queue" else width
-    for place in range(counters):
+    for place in range(COUNTERS[kind]):
         sums.risen[place] += row[place] - (newest[place] if newest != NULL else 0)
-    if newest != NULL and not (newest[UNACKED] if kind == "queue" else gauge.signs[0]):
+    if newest != NULL and not (newest[UNACKED] if kind == QUEUE else gauge.signs[0]):
         # Nothing waited for an acknowledgement until the look before, however long ago it changed.
         gauge.acked_at = at
+    change = RESTED if gauge.rested(at, LONG_REST) else 1
     gauge.take(at, before, row, signs)
-    if kind == "queue":
-        gauge.judge(at, row[UNACKED] != 0, <int> signs[0])
-        gauge.grow()
-    elif kind == "channel":
-        gauge.judge(at, signs[0] != 0, <int> signs[1])
+    if kind == QUEUE:
+        gauge.judge(at, row[UNACKED] != 0, <int> signs[0], ACK, REJECT)
+        gauge.grow(READY)
+    elif kind == CHANNEL:
+        gauge.judge(at, signs[0] != 0, <int> signs[1], CHANNEL_ACK, CHANNEL_REJECT)
         if <int64_t> signs[2] != gauge.oldest_unconfirmed:
             gauge.oldest_unconfirmed = <int64_t> signs[2]
             gauge.unconfirmed_since = at
@@ -216,34 +263,34 @@ cdef int visit(str kind, object thing, int64_t at, int64_t before, Sums sums, bi
         gauge.note(at)
     if not gauge.active:
         gauge.settle_down()
-    return 1
+    return change
 
 
-def scan(str kind, list things, Py_ssize_t start, Py_ssize_t stop, int64_t at, int64_t before,
-         Sums sums, list lively=None, list touched=None) -> int:
-    """Looks at `things[start:stop]`, all of one kind, and returns where to go on: before `stop`
-    where many have a history, which takes longer. `at` is now, `before` the time of the look
-    before (0: none). Those with rates that have no history yet go to `lively`, those that changed
-    for the first time since the last step of the long history to `touched`.
+def scan(str kind, list things, Py_ssize_t start, int64_t at, int64_t before, Sums sums,
+         list lively=None, list touched=None) -> int:
+    """Looks at things from `start` on, all of one kind, and returns where to continue: before the
+    end where the histories of several have a long rest to add. `at` is now, `before` the time of
+    the look before (0: none). Those with rates that have no history yet go to `lively`, those that
+    changed for the first time since the last step of the long history to `touched`.
 
     What ended meanwhile is passed over: `finish` took its last counts.
     """
     cdef Py_ssize_t place = start
-    cdef Py_ssize_t end = min(stop, len(things))
-    cdef int noted = 0
+    cdef int number = number_of(kind)
+    cdef int rested = 0
+    cdef int change
     cdef Gauge gauge
-    while place < end and noted < NOTED_MAX:
+    while place < len(things) and rested < RESTED_MAX:
         look_ahead(things, place)
         thing = things[place]
         place += 1
-        if not visit(kind, thing, at, before, sums, False):
+        change = visit(number, thing, at, before, sums, False)
+        if not change:
             continue
-        gauge = <Gauge> thing.gauge
-        if gauge.history is not None:
-            noted += gauge.noted_at == at
-        elif lively is not None and gauge.active:
+        rested += change == RESTED
+        gauge = gauge_of(number, thing)
+        if gauge.history is None and lively is not None and gauge.active:
             lively.append(thing)
-            noted += 1
         if touched is not None and not gauge.touched:
             gauge.touched = True
             touched.append(thing)
@@ -277,7 +324,7 @@ def scan_connections(list connections, Py_ssize_t start, vhost, int64_t at, int6
             if not has_only_beaten(connection):
                 connection.channels_stir = True
             is_lively = (
-                visit("connection", connection, at, before, sums, False)
+                visit(CONNECTION, connection, at, before, sums, False)
                 or connection.gauge is None or (<Gauge> connection.gauge).active)
             # Its rates have to come to rest, too.
             connection.stirs = is_lively
@@ -290,11 +337,11 @@ def scan_connections(list connections, Py_ssize_t start, vhost, int64_t at, int6
             looked += connection.channel_count
             for channel in connection.slots:
                 if channel is not None:
-                    visit("channel", channel, at, before, of_channels, False)
+                    visit(CHANNEL, channel, at, before, of_channels, False)
             # Not looked at above: for most, that would be a wait for memory.
             if connection.numbered_high:
                 for channel in connection.numbered_high.values():
-                    visit("channel", channel, at, before, of_channels, False)
+                    visit(CHANNEL, channel, at, before, of_channels, False)
         place += 1
     return place, channels
 
@@ -302,7 +349,7 @@ def scan_connections(list connections, Py_ssize_t start, vhost, int64_t at, int6
 def watch(str kind, thing, int64_t at, Sums sums) -> Gauge:
     """The gauge of an object, made now if there was none; what it counted so far goes to `sums`."""
     if thing.gauge is None:
-        visit(kind, thing, at, 0, sums, True)
+        visit(number_of(kind), thing, at, 0, sums, True)
     elif thing.gauge is _ENDED[kind]:
         thing.gauge = _ended(kind)    # one of its own
     return thing.gauge
@@ -313,18 +360,19 @@ cpdef int finish(str kind, thing, Sums sums) except -1:
     cdef double row[WIDTH_MAX]
     cdef double signs[SIGNS]
     cdef double* newest = NULL
-    cdef Gauge gauge = <Gauge> thing.gauge
+    cdef int number = number_of(kind)
+    cdef Gauge gauge = gauge_of(number, thing)
     cdef int place
     if gauge is None:
-        thing.gauge = _ENDED[kind]    # nothing is known of it, and nothing more will be
+        # Nothing is known of it, and nothing more will be.
+        keep_gauge(number, thing, <Gauge> _ENDED[kind])
     elif gauge.ended:
         return 0
     else:
         gauge.ended = True
-    memset(row, 0, sizeof(row))
-    read(kind, thing, row, signs)
+    read(number, thing, row, signs)
     if gauge is not None and gauge.count:
         newest = gauge.row(gauge.count - 1)
-    for place in range(<int> len(KINDS[kind][0])):
+    for place in range(COUNTERS[number]):
         sums.risen[place] += row[place] - (newest[place] if newest != NULL else 0)
     return 0

@@ -7,12 +7,11 @@ and a coarser ring needs no averaging. Times are milliseconds since 1970.
 from __future__ import annotations
 
 import functools
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-N = TypeVar("N", int, float)
+from broker.stats.ring import Ring
 
 GLOBAL_TIERS = ((1_000, 900), (10_000, 360))
 """Step in ms and number of steps: a quarter of an hour, an hour. What is older is on disk
@@ -29,71 +28,6 @@ class Sample(NamedTuple):
     sample: float
 
 
-class _Tier:
-    """One ring. A step holds the last row that was added within it. All rows lie in one array: an
-    array for each column would be a dozen objects for Python's garbage collector to walk over, in
-    each of a thousand histories."""
-
-    __slots__ = ("rows", "size", "start", "step", "times", "width")
-
-    def __init__(self, width: int, step: int, size: int) -> None:
-        self.width = width
-        self.step = step
-        self.size = size
-        self.times = array("q")
-        self.rows = array("d")
-        self.start = 0
-        """Index of the oldest row, once the ring is full."""
-
-    def add(self, at: int, values: Sequence[float]) -> None:
-        times = self.times
-        count = len(times)
-        newest = (self.start - 1) % count if count else -1
-        if count and at // self.step <= times[newest] // self.step:
-            times[newest] = max(at, times[newest])
-            self._put(newest, values)
-        elif count < self.size:
-            times.append(at)
-            self.rows.extend(values)
-        else:
-            oldest = self.start
-            times[oldest] = at
-            self._put(oldest, values)
-            self.start = (oldest + 1) % count
-
-    def _put(self, place: int, values: Sequence[float]) -> None:
-        self.rows[place * self.width : (place + 1) * self.width] = array("d", values)
-
-    def stand(self, begin: int, end: int, values: Sequence[float]) -> None:
-        """Adds one row to each step from that of `begin` to the one before that of `end`; all of
-        them lie behind the newest row."""
-        count = min(end // self.step - begin // self.step, self.size)
-        if count <= 0:
-            return
-        first = begin + (end // self.step - begin // self.step - count) * self.step
-        times = array("q", range(first, first + count * self.step, self.step))
-        self.times = (in_order(self.times, self.start) + times)[-self.size :]
-        rows = in_order(self.rows, self.start * self.width) + array("d", values) * count
-        self.rows = rows[-self.size * self.width :]
-        self.start = 0
-
-    def times_in_order(self) -> array[int]:
-        return in_order(self.times, self.start)
-
-    def column(self, place: int) -> array[float]:
-        """One series, the oldest value first."""
-        return in_order(self.rows[place :: self.width], self.start)
-
-    @property
-    def first(self) -> int:
-        return self.times[self.start] if self.times else 0
-
-
-def in_order(values: array[N], start: int) -> array[N]:
-    """A ring from its oldest value on, which stands at `start`."""
-    return values[start:] + values[:start] if start else values
-
-
 @functools.cache
 def _shape(
     counters: tuple[str, ...], levels: tuple[str, ...]
@@ -106,7 +40,7 @@ def _shape(
 class Series:
     """Several named series that are added to together, kept in some rings of rising step."""
 
-    __slots__ = ("_places", "_tiers", "counters", "names")
+    __slots__ = ("_places", "counters", "names", "rings")
 
     def __init__(
         self,
@@ -115,23 +49,18 @@ class Series:
         tiers: Iterable[tuple[int, int]],
     ) -> None:
         self.counters, self.names, self._places = _shape(tuple(counters), tuple(levels))
-        self._tiers = [_Tier(len(self.names), step, size) for step, size in tiers]
+        self.rings = [Ring(len(self.names), step, size) for step, size in tiers]
+        """The finest first."""
 
     @property
     def first(self) -> int:
         """The oldest time that is known, ms since 1970; 0 without any."""
-        return min((tier.first for tier in self._tiers), default=0)
+        return min((ring.first for ring in self.rings), default=0)
 
     def add(self, at: int, values: Sequence[float]) -> None:
         """Adds a row, its values in the order of `names`. Times must not go back."""
-        for tier in self._tiers:
-            tier.add(at, values)
-
-    def stand(self, begin: int, end: int, values: Sequence[float]) -> None:
-        """Nothing changed from one time, which lies behind all that was added, to another: adds the
-        row to every step of it but the last."""
-        for tier in self._tiers:
-            tier.stand(begin, end, values)
+        for ring in self.rings:
+            ring.add(at, values)
 
     def history(
         self, from_ms: int, to_ms: int, wanted: Sequence[str] | None = None
@@ -140,29 +69,29 @@ class Series:
 
         Counters become rates per second over each step; nil is a gap.
         """
-        tier = next((one for one in self._tiers if one.first <= from_ms), None)
-        if tier is None:
+        ring = next((one for one in self.rings if one.first <= from_ms), None)
+        if ring is None:
             # None reaches so far back; the one that knows the longest past is as good as any.
-            tier = min(self._tiers, key=lambda one: (one.first, one.step))
-        times = tier.times_in_order()
+            ring = min(self.rings, key=lambda one: (one.first, one.step))
+        times = ring.times_in_order()
         low = bisect_right(times, from_ms - 1)
         high = bisect_right(times, to_ms)
         names = [name for name in (wanted or self.names) if name in self._places]
         series: dict[str, list[float | None]] = {}
         for name in names:
-            values = tier.column(self._places[name])
+            values = ring.column(self._places[name])
             if name not in self.counters:
                 series[name] = list(values[low:high])
                 continue
             rates: list[float | None] = []
             for index in range(low, high):
                 passed = times[index] - times[index - 1] if index else 0
-                if not 0 < passed <= 2.5 * tier.step:
+                if not 0 < passed <= 2.5 * ring.step:
                     rates.append(None)
                 else:
                     rates.append(round((values[index] - values[index - 1]) * 1000 / passed, 3))
             series[name] = rates
-        return {"step_ms": tier.step, "times": list(times[low:high]), "series": series}
+        return {"step_ms": ring.step, "times": list(times[low:high]), "series": series}
 
     def samples(self, name: str, now: int, age_s: int, increment_s: int) -> list[Sample]:
         """Values at every increment back from now, newest first, as RabbitMQ's API shows them."""
@@ -170,12 +99,12 @@ class Series:
             return []
         from_ms = now - age_s * 1000
         # A ring that is not full knows all there ever was.
-        tier = next(
-            (one for one in self._tiers if one.first <= from_ms or len(one.times) < one.size),
-            self._tiers[-1],
+        ring = next(
+            (one for one in self.rings if one.first <= from_ms or len(one) < one.size),
+            self.rings[-1],
         )
-        times = tier.times_in_order()
-        values = tier.column(self._places[name])
+        times = ring.times_in_order()
+        values = ring.column(self._places[name])
         newest = now - now % (increment_s * 1000)
         found = []
         for at in range(newest, newest - age_s * 1000 - 1, -increment_s * 1000):

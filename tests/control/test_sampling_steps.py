@@ -45,9 +45,9 @@ async def test_channels_that_end_during_a_sample_are_passed_over_in_short_steps(
     kept: list[int] = [0]
 
     def noted(kind: str, things: list[Any], start: int, *more: Any) -> int:
-        going_on = scan(kind, things, start, *more)
-        kept[-1] += going_on - start
-        return going_on
+        continued_at = scan(kind, things, start, *more)
+        kept[-1] += continued_at - start
+        return continued_at
 
     monkeypatch.setattr(sampler, "scan", noted)
     for channel in client.session.channels.values():

@@ -45,7 +45,7 @@ def queues(draw: st.DrawFn) -> Any:
             for name in ("publish", "redeliver", "ack", "messages_ready"):
                 row[gauge.names.index(name)] += draw(st.sampled_from([0, 0, 1, 40]))
             gauge.add(NOW + second * 1000, row)
-            gauge.grow()
+            gauge.grow(gauge.names.index("messages_ready"))
         gauge.acked_at = NOW - draw(st.sampled_from([0, 59_999, 60_000, 60_001]))
     return queue
 

@@ -85,7 +85,7 @@ WIDE = {
     "policy_keys.py: _key": (8, "a row of the table, each column with a default"),
     "queues.py: queue_declare": (9, METHOD),
     "rules.py: change_binding": (8, METHOD),
-    "scan.pyx: scan": (9, "is given the columns of one kind of object"),
+    "scan.pyx: scan": (8, "is given the columns of one kind of object"),
     "connection.pyx: Connection.__init__": (
         11,
         "is given by each listener what differs between them",
