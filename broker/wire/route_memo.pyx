@@ -13,7 +13,7 @@ from broker.kernel.contracts cimport Exchange
 cdef enum:
     FLOWS_MAX = 1024             # routes of a channel whose messages are counted
     PLACES = 8                   # of a group
-    GROUPS_MAX = 256             # 2,048 routes of a connection
+    GROUPS_MAX = 512             # 4,096 routes of a connection: 0.8 MB
     QUEUES_MAX = 131_072         # of all routes of a connection: 1 MiB
 
 
