@@ -7,6 +7,7 @@ are the vhost's business.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -122,8 +123,10 @@ class BoundExchange(Exchange):
         properties: Mapping[str, Any] = NO_PROPERTIES,
     ) -> Iterable[Binding]:
         """The bindings that a message with several routing keys fits, its own key first."""
-        for routing_key in routing_keys if self.by_each_key else routing_keys[:1]:
-            yield from self.match(routing_key, headers, properties)
+        keys = routing_keys if self.by_each_key else routing_keys[:1]
+        if len(keys) == 1:
+            return self.match(keys[0], headers, properties)
+        return itertools.chain.from_iterable(self.match(key, headers, properties) for key in keys)
 
     def reconfigure(self, effective: Mapping[str, Any]) -> None:
         """Takes the arguments that hold now by declaration and policies, which are checked."""

@@ -43,6 +43,8 @@ class Routes:
         """The same for what the exchange does not hold back any more."""
         if not exchange.by_key:
             return False
+        if not exchange.followers and exchange.alternate is None:
+            return True
         seen = {exchange.name}
         ahead = [exchange]
         while ahead:
