@@ -573,7 +573,8 @@ cdef class Channel(contracts.Channel):
         found = way.found
         if not is_found(found):
             found = yield from found
-            if not way.is_inspected and type(found) is tuple:
+            if (not way.is_inspected and type(found) is tuple
+                    and way.version == self.topology.version):
                 # A `Reached` has more queues than a tuple is used for: found anew for each message.
                 self.known_routes().keep(
                     way.version, names_of(way.exchange, way.routing_key, way.mandatory),

@@ -47,6 +47,8 @@ cdef class RouteMemo:
 
     cdef int remember(self, Route route, uint64_t version) except -1
     cdef int note(self, route, uint64_t count) except -1
+    cdef dict merged(self)
+    cdef int merge(self) except -1
     cdef int end(self) except -1
 
     cdef inline bint is_known(self, uint64_t version, const uint8_t* method,

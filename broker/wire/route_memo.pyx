@@ -148,28 +148,47 @@ cdef class RouteMemo:
             return 0
         found = self.flows.get(route)
         if found is None:
-            if len(self.flows) >= FLOWS_MAX:
-                # A publisher to ever new queues must not hold them all.
-                for old in list(self.flows)[:FLOWS_MAX // 2]:
-                    del self.flows[old]
+            # Each version of the topology has routes of its own, and many may lead the same way.
+            if len(self.flows) >= 2 * FLOWS_MAX:
+                self.merge()
             found = self.flows[route] = Taken.__new__(Taken)
         taken = <Taken> found
         taken.count += count
         return 0
 
-    def counts(self) -> dict:
-        """How many messages took each route, `(exchange, queues)`. Of a channel that publishes to
-        very many, the routes of lately."""
+    cdef dict merged(self):
+        """The flows by `(exchange, queues)`."""
         cdef Route route
+        cdef Taken all_taken
         cdef dict found = {}
-        self.note(self.route, self.count)
-        self.count = 0
         for each, taken in self.flows.items():
             if isinstance(each, Route):
                 route = <Route> each
                 each = (route.exchange, route.targets)
-            found[each] = found.get(each, 0) + (<Taken> taken).count
+            there = found.get(each)
+            if there is None:
+                there = found[each] = Taken.__new__(Taken)
+            all_taken = <Taken> there
+            all_taken.count += (<Taken> taken).count
         return found
+
+    cdef int merge(self) except -1:
+        """Leaves at most FLOWS_MAX flows. Of more, the first ones are forgotten: a publisher to
+        ever new queues must not hold them all."""
+        cdef Py_ssize_t too_many
+        self.flows = self.merged()
+        too_many = len(self.flows) - FLOWS_MAX
+        if too_many > 0:
+            for old in list(self.flows)[:too_many]:
+                del self.flows[old]
+        return 0
+
+    def counts(self) -> dict:
+        """How many messages took each route, `(exchange, queues)`. Of a channel that publishes to
+        very many, the routes of lately."""
+        self.note(self.route, self.count)
+        self.count = 0
+        return {each: (<Taken> taken).count for each, taken in self.merged().items()}
 
     cdef int end(self) except -1:
         """The channel has ended: exchange and queues may go."""

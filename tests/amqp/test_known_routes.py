@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from broker.kernel.contracts import Exchange
 from tests.amqp import raw
 from tests.amqp.raw import Client
 from tests.amqp.wired import Wired
@@ -74,6 +75,31 @@ def test_messages_are_counted_for_the_route_they_took(wired: Wired) -> None:
     assert counts == {one.name: 6, other.name: 2}
     wired.publish(other.name)
     assert sum(wired.channel.published_to().values()) == 9
+
+
+def test_counts_of_a_route_are_kept_while_others_change_the_topology(wired: Wired) -> None:
+    queue = wired.queue()
+    for _ in range(MANY):
+        wired.topology.changed()
+        wired.publish(queue.name)
+    wired.run()
+    assert list(wired.channel.published_to().values()) == [MANY]
+
+
+def test_of_very_many_routes_the_counts_of_the_last_thousand_are_kept(wired: Wired) -> None:
+    first, second = wired.queue(), wired.queue()
+    routes = wired.wire.routes
+    for number in range(MANY):
+        # Different routes to the same two queues.
+        routes[f"{number}".encode()] = Exchange(f"e{number}"), (first, second)
+        wired.publish(f"{number}")
+    wired.run()
+    counts = wired.channel.published_to()
+    assert set(counts.values()) == {1}
+    assert 1024 <= len(counts) <= 2048
+    assert {exchange.name for exchange, _ in counts} >= {
+        f"e{number}" for number in range(MANY - 1024, MANY)
+    }
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])

@@ -84,6 +84,7 @@ class Wired:
     def __init__(self, directory: Path) -> None:
         self.driven = Driven(directory)
         self.turn = self.driven.turn
+        self.topology = Topology()
         self.wire = Wire(self.driven)
         self.open_channel()
         self.wire.routes[b"durable"] = Exchange(""), (self.driven.queue,)
@@ -96,7 +97,7 @@ class Wired:
             self.wire.output,
             1,
             self.driven.persister,
-            Topology(),
+            self.topology,
         )
         self.wire.put_channel(self.channel)
 
