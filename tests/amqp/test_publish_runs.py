@@ -42,6 +42,9 @@ class Session(Wired):
     def __init__(self, directory: Path, one_by_one: bool) -> None:
         super().__init__(directory)
         self.directory = directory
+        # What is written with direct I/O, as in rounds that follow each other quickly, the system
+        # does not have in memory.
+        self.driven.persister.direct.files = self.driven.persister.space_ahead = 0
         self.confirmed: set[int] = set()
         self.queues = {
             "durable": self._queue("d", True, one_by_one),
