@@ -44,6 +44,8 @@ cdef class RouteMemo:
     cdef tuple targets
     cdef uint64_t count                  # messages that took the route since it is remembered
     cdef dict flows                      # Route or (exchange, queues) -> Taken, before
+    cdef Py_ssize_t held                 # queues of these, each as often as it is in one
+    cdef Py_ssize_t merged_from          # this many of them on, flows are merged
 
     cdef int remember(self, Route route, uint64_t version) except -1
     cdef int note(self, route, uint64_t count) except -1

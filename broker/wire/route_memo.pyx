@@ -12,6 +12,7 @@ from broker.kernel.contracts cimport Exchange
 
 cdef enum:
     FLOWS_MAX = 1024             # routes of a channel whose messages are counted
+    HELD_MAX = 8192              # queues of flows that are not merged
     PLACES = 8                   # of a group
     GROUPS_MAX = 512             # 4,096 routes of a connection: 0.8 MB
     QUEUES_MAX = 131_072         # of all routes of a connection: 1 MiB
@@ -123,11 +124,18 @@ cdef class Taken:
     """How many messages of a channel took a route."""
 
 
+cdef Py_ssize_t queues_of(route) except -1:
+    """Of a `Route` or `(exchange, queues)`."""
+    cdef tuple targets = (<Route> route).targets if isinstance(route, Route) else route[1]
+    return len(targets) if targets is not None else 0
+
+
 cdef class RouteMemo:
     """One channel's."""
 
     def __init__(self):
         self.flows = {}
+        self.merged_from = HELD_MAX
 
     cdef int remember(self, Route route, uint64_t version) except -1:
         """From now on this is the route of publishes that name what it was looked up for."""
@@ -149,7 +157,8 @@ cdef class RouteMemo:
         found = self.flows.get(route)
         if found is None:
             # Each version of the topology has routes of its own, and many may lead the same way.
-            if len(self.flows) >= 2 * FLOWS_MAX:
+            self.held += queues_of(route)
+            if len(self.flows) >= 2 * FLOWS_MAX or self.held > self.merged_from:
                 self.merge()
             found = self.flows[route] = Taken.__new__(Taken)
         taken = <Taken> found
@@ -181,6 +190,11 @@ cdef class RouteMemo:
         if too_many > 0:
             for old in list(self.flows)[:too_many]:
                 del self.flows[old]
+        self.held = 0
+        for each in self.flows:
+            self.held += queues_of(each)
+        # What is left cannot be merged: not for each new route.
+        self.merged_from = max(HELD_MAX, 2 * self.held)
         return 0
 
     def counts(self) -> dict:
@@ -200,4 +214,5 @@ cdef class RouteMemo:
         self.route = None
         self.count = 0
         self.flows = {}
+        self.held = 0
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,21 @@ def test_counts_of_a_route_are_kept_while_others_change_the_topology(wired: Wire
         wired.publish(queue.name)
     wired.run()
     assert list(wired.channel.published_to().values()) == [MANY]
+
+
+def test_routes_of_older_topologies_do_not_keep_their_queues(wired: Wired) -> None:
+    """Each held its own tuple of its queues: 16 MiB for one route to a thousand queues."""
+    exchange, queues = Exchange("e"), [wired.queue() for _ in range(10)]
+    most = 0
+    for _ in range(1_900):
+        wired.topology.changed()
+        # Equal to the last one, and another object.
+        wired.wire.routes[b"all"] = exchange, tuple(queues)
+        wired.publish("all")
+        most = max(most, sys.getrefcount(queues[0]))
+    wired.run()
+    assert most < 900
+    assert list(wired.channel.published_to().values()) == [1_900]
 
 
 def test_of_very_many_routes_the_counts_of_the_last_thousand_are_kept(wired: Wired) -> None:
