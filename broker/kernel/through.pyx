@@ -16,6 +16,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from broker.kernel.fetching cimport fetch_line
 from broker.kernel.wide_dict cimport Values, WideDict
 
 cdef extern from "Python.h":
@@ -23,12 +24,6 @@ cdef extern from "Python.h":
         PyObject** ob_item
     void Py_SET_SIZE(object found, Py_ssize_t size)
     void PyObject_GC_UnTrack(object op)
-
-cdef extern from *:
-    """
-    #define fetch_line(address) __builtin_prefetch(address)
-    """
-    void fetch_line(const void* address) noexcept nogil
 
 
 cpdef list long_list():
@@ -64,13 +59,18 @@ cdef class Through:
         else:
             self.take(list(things))
 
-    cdef int take(self, list found) except -1:
-        cdef Py_ssize_t count = PyList_GET_SIZE(found)
+    cdef int make_room(self, Py_ssize_t count) except -1:
+        """For this number of things, in the place of those that are all gone."""
         free(self.things)
         self.at = self.count = 0
         self.things = <PyObject**> malloc(max(1, count) * sizeof(PyObject*))
         if self.things == NULL:
             raise MemoryError
+        return 0
+
+    cdef int take(self, list found) except -1:
+        cdef Py_ssize_t count = PyList_GET_SIZE(found)
+        self.make_room(count)
         if count:
             # The list's own references are taken over: counting each thing twice more, in memory
             # that no cache has, would take as long as making the list.
@@ -80,16 +80,12 @@ cdef class Through:
         return 0
 
     cdef int take_values(self, dict part) except -1:
-        """The same of the values of a dict. Each is fetched into the processor's cache before it is
+        """`take` for the values of a dict. Each is fetched into the processor's cache before it is
         referred to."""
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t place = 0
         cdef PyObject* value
-        free(self.things)
-        self.at = self.count = 0
-        self.things = <PyObject**> malloc(max(1, len(part)) * sizeof(PyObject*))
-        if self.things == NULL:
-            raise MemoryError
+        self.make_room(len(part))
         while PyDict_Next(part, &at, NULL, &value):
             self.things[place] = value
             fetch_line(value)

@@ -3,6 +3,7 @@ over the memory, and waiting for them is most of the work of a loop over 10,000 
 
 from cpython.object cimport Py_TYPE, PyObject, PyTypeObject
 
+from broker.kernel.fetching cimport fetch_line
 from broker.queues.classic cimport ClassicQueue
 from broker.queues.counters cimport DeliveryCounters, QueueCounters
 from broker.store.log.contracts cimport MessageStore
@@ -18,10 +19,8 @@ cdef extern from *:
         const char *end = at + size;
         for (; at < end; at += LINE) __builtin_prefetch(at);
     }
-    #define fetch_line(address) __builtin_prefetch(address)
     """
     void fetch(PyObject *thing, Py_ssize_t size) noexcept nogil
-    void fetch_line(const void *address) noexcept nogil
 
 cdef enum:
     PAIRED = 256                 # octets of the second of a pair that are fetched

@@ -15,4 +15,3 @@ cdef class Ring:
     cdef int repeat(self, int64_t begin, int64_t end, const double* row) except -1
     cdef int append(self, int64_t at, const double* row) except -1
     cdef int grow(self) except -1
-    cdef double* row_of(self, values) except NULL

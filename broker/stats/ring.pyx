@@ -77,23 +77,7 @@ cdef class Ring:
         return 0
 
     def add(self, at, values):
-        """Adds a row."""
-        cdef double* row = self.row_of(values)
-        try:
-            self.put(at, row)
-        finally:
-            free(row)
-
-    def stand(self, begin, end, values):
-        """Adds a row to each step from that of `begin` to the one before that of `end`; all of them
-        lie behind the newest step."""
-        cdef double* row = self.row_of(values)
-        try:
-            self.repeat(begin, end, row)
-        finally:
-            free(row)
-
-    cdef double* row_of(self, values) except NULL:
+        """Adds a row. Raises ValueError if it is not as wide as the others."""
         cdef double* row
         cdef int place
         if len(values) != self.width:
@@ -104,10 +88,9 @@ cdef class Ring:
         try:
             for place in range(self.width):
                 row[place] = values[place]
-        except BaseException:
+            self.put(at, row)
+        finally:
             free(row)
-            raise
-        return row
 
     @property
     def first(self) -> int:

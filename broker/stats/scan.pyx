@@ -28,8 +28,6 @@ cdef enum:
     REST_LOOKS = 8
     LOOKS_MAX = 500
     BEAT = 8                     # octets of a heartbeat; what changes a channel has more
-    CHANNEL_ACK = 9              # columns of a channel's row
-    CHANNEL_REJECT = 11
 
 # The kinds, in the order of KINDS.
 cdef enum:
@@ -57,6 +55,8 @@ for _kind, (_counters, _levels) in KINDS.items():
 if tuple(KINDS) != ("queue", "exchange", "channel", "connection"):
     raise ImportError("broker.stats.scan does not have the kinds in the order of KINDS")
 
+cdef int CHANNEL_ACK = _READ["channel"].index("ack")
+cdef int CHANNEL_REJECT = _READ["channel"].index("reject")
 cdef tuple _NAMES = tuple(KINDS)
 cdef dict _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 cdef int[4] COUNTERS             # columns of each kind that count

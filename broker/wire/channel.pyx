@@ -358,7 +358,7 @@ cdef class Channel(contracts.Channel):
         cdef const uint8_t* method = self.upload.method
         cdef uint32_t length = self.upload.method_length
         if self.memo.is_known(self.topology.version, method, length):
-            return self.memo.exchange
+            return self.memo.route.exchange
         return exchange_of(self.look_up(message, method, length))
 
     def check_target(self, bytes exchange, bytes routing_key, bytes properties):
@@ -404,8 +404,8 @@ cdef class Channel(contracts.Channel):
             if type(found) is tuple:
                 exchange, found = found
                 return self.put_off(message, exchange, found, mandatory)
-        exchange = self.memo.exchange
-        targets = self.memo.targets
+        exchange = self.memo.route.exchange
+        targets = self.memo.route.targets
         exchange.publish_in += 1
         exchange.bytes_in += message.body_length
         # `targets` is None where routing needs the properties, too. The exchange may then have
@@ -460,11 +460,13 @@ cdef class Channel(contracts.Channel):
     cdef uint64_t run_below(self, const uint8_t* method, uint32_t length) noexcept:
         """Publishes with this `method` may be routed together if their properties need no
         `inspect` and their bodies are shorter than what is returned. 0: they go one by one."""
-        cdef tuple targets = self.memo.targets
+        cdef tuple targets
         cdef uint64_t below = min(<uint64_t> RUN_BODY, self.upload.size_max + 1)
         cdef Py_ssize_t i
-        if (targets is None or not self.memo.is_known(self.topology.version, method, length)
-                or self.transaction is not None or self.traced
+        if not self.memo.is_known(self.topology.version, method, length):
+            return 0
+        targets = self.memo.route.targets
+        if (targets is None or self.transaction is not None or self.traced
                 or PyTuple_GET_SIZE(targets) == 0
                 or PyTuple_GET_SIZE(targets) >= QUEUES_WEIGHED):
             return 0
@@ -475,8 +477,8 @@ cdef class Channel(contracts.Channel):
 
     cdef int route_run(self, Run* run) except -1:
         """`content` and `route` for messages that `run_below` allows."""
-        cdef Exchange exchange = self.memo.exchange
-        cdef tuple targets = self.memo.targets
+        cdef Exchange exchange = self.memo.route.exchange
+        cdef tuple targets = self.memo.route.targets
         cdef bint confirm = self.confirms is not None
         cdef int result = 0
         cdef Py_ssize_t i

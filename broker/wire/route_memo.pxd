@@ -40,8 +40,6 @@ cdef class RouteMemo:
     cdef const uint8_t* method           # its
     cdef uint32_t length
     cdef uint64_t version                # of the topology
-    cdef Exchange exchange
-    cdef tuple targets
     cdef uint64_t count                  # messages that took the route since it is remembered
     cdef dict flows                      # Route or (exchange, queues) -> Taken, before
     cdef Py_ssize_t held                 # queues of these, each as often as it is in one

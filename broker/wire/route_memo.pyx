@@ -144,8 +144,6 @@ cdef class RouteMemo:
         self.route = route
         self.method = <const uint8_t*> PyBytes_AS_STRING(route.method)
         self.length = <uint32_t> PyBytes_GET_SIZE(route.method)
-        self.exchange = route.exchange
-        self.targets = route.targets
         self.version = version
         return 0
 
@@ -209,8 +207,6 @@ cdef class RouteMemo:
         self.version = 0
         self.length = 0
         self.method = NULL
-        self.exchange = None
-        self.targets = None
         self.route = None
         self.count = 0
         self.flows = {}

@@ -18,7 +18,7 @@ from tests.bench.client import publish
 from tests.bench.leveret import Leveret, running
 from tests.bench.processes import thread_seconds
 
-KEYS = (1, 10, 1_000, 2_000, 4_000)
+KEYS = (1, 10, 1_000, 2_000, 4_000, 20_000)
 MESSAGES = 100_000
 TIMES = 4
 BODY = b"x" * 16
