@@ -7,6 +7,7 @@ from broker.client.unconfirmed cimport Unconfirmed
 from broker.fields.tables cimport check_table as check_fields
 from broker.kernel.contracts cimport Confirmer
 from broker.kernel.message cimport Message
+from broker.kernel.streaming_copy cimport streaming_copy
 from broker.queues.latencies cimport LATENCY_BUCKETS, Latencies
 from broker.queues.stream_filter cimport StreamFilter
 from broker.store.bodies.store cimport BodyStore
@@ -96,6 +97,17 @@ def space_ahead_after(uint32_t rounds, int64_t ns) -> tuple:
     space_ahead.rounds_before = rounds
     space_ahead.within_ns = ns
     return before
+
+
+def copied_past_caches(bytes data not None, size_t offset) -> bytes:
+    """A copy of the data, `offset` bytes behind the start of a line of the caches, with the byte
+    before and the one behind it."""
+    cdef size_t length = len(data)
+    memory = bytearray(b"\x7f") * (length + offset + 130)
+    cdef uint8_t* place = <uint8_t*> <char*> memory
+    cdef size_t start = 64 + offset - <size_t> place % 64
+    streaming_copy(place + start, <const uint8_t*> <const char*> data, length)
+    return bytes(memory[start - 1 : start + length + 1])
 
 
 def acks_every(uint64_t ns) -> int:

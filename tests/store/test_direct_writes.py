@@ -14,7 +14,7 @@ import pytest
 
 from broker.store.directory import snapshot
 from broker.store.files import gate
-from tests.inner import ask_for_write, space_ahead_after
+from tests.inner import ask_for_write, copied_past_caches, space_ahead_after
 from tests.store.driven import INCARNATION, PROPERTIES, Driven
 from tests.store.test_open_files import queues
 
@@ -119,6 +119,15 @@ def test_records_of_any_length_lie_where_the_thread_would_have_put_them(
     again = make()
     assert again.recover() == []
     assert again.drain() == sent
+
+
+@pytest.mark.parametrize("offset", [0, 1, 16, 63])
+@pytest.mark.parametrize("length", [0, 1, 4095, 4096, 4097, 4159, 4160, 70_001])
+def test_copies_for_the_disk_are_complete_and_leave_what_is_beside_them(
+    offset: int, length: int
+) -> None:
+    data = bytes(number * 7 % 251 for number in range(length))
+    assert copied_past_caches(data, offset) == b"\x7f" + data + b"\x7f"
 
 
 def test_what_the_page_cache_has_of_the_file_is_never_older_than_the_file(

@@ -3,6 +3,7 @@
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from broker.kernel.streaming_copy cimport streaming_copy
 from broker.store.files.operation cimport BLOCK_BYTES, File, Op
 
 
@@ -25,7 +26,7 @@ cdef inline size_t put_blocks(Op* ops, int count, uint8_t* blocks) noexcept nogi
     cdef int index
     memcpy(blocks, ops[0].file.block, length)
     for index in range(count):
-        memcpy(blocks + length, ops[index].data, ops[index].length)
+        streaming_copy(blocks + length, ops[index].data, ops[index].length)
         length += ops[index].length
     whole = whole_blocks(length)
     memset(blocks + length, 0, whole - length)
