@@ -207,6 +207,22 @@ def test_large_rounds_fill_one_segment_after_the_other(
     assert again.drain() == sent
 
 
+def test_a_segment_that_begins_with_the_rest_of_a_long_round_has_space_for_long_ones(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make(segment_size=4 << 20)
+    round_bytes = 20 * 10_000
+    while len(driven.files("msgs")) < 2:
+        for number in range(20):
+            driven.publish(body(number, 10_000))
+        driven.sync()
+    direct_rounds(driven)
+    segment = driven.files("msgs")[-1]
+    records_end = len(segment.read_bytes().rstrip(b"\0"))
+    assert records_end < round_bytes // 2
+    assert segment.stat().st_size > records_end + 10 * round_bytes
+
+
 def test_what_a_round_left_unsynced_is_synced_by_the_thread(make: Callable[..., Driven]) -> None:
     driven = make()
     publish(driven, range(2 * UNTIL_SPACE))

@@ -97,17 +97,22 @@ cdef bint is_frequent(File* file, size_t length) noexcept nogil:
     return file.rounds > rounds_before
 
 
-cdef uint32_t frequency(File* file) noexcept nogil:
-    """How many rounds of the last moments count for the file that follows. The writing thread may
-    be at work on this one."""
-    if file.ahead:
-        return rounds_before
-    return file.rounds if monotonic_ns() - file.rounds_since <= within_ns else 0
+cdef Frequency frequency_of(File* file) noexcept nogil:
+    """What the file that follows inherits. The writing thread may be at work on this one."""
+    cdef Frequency frequency
+    frequency.rounds = 0
+    frequency.usual_length = 0
+    if file.ahead or monotonic_ns() - file.rounds_since <= within_ns:
+        frequency.rounds = rounds_before if file.ahead else file.rounds
+        frequency.usual_length = file.usual_length
+    return frequency
 
 
-cdef void inherit_frequency(File* file, uint32_t rounds) noexcept nogil:
-    """A file follows one that had `rounds`."""
-    file.rounds = rounds
+cdef void inherit_frequency(File* file, Frequency frequency) noexcept nogil:
+    """A file follows one that had this. The first round in it may be a short one, whose rest the
+    other file has: with space for such ones alone, the next ones would have none."""
+    file.rounds = frequency.rounds
+    file.usual_length = frequency.usual_length
     file.rounds_since = monotonic_ns()
 
 

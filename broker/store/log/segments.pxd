@@ -8,6 +8,7 @@ from broker.store.commit.persister cimport Persister
 from broker.store.files.operation cimport File
 from broker.store.files.io_thread cimport Round
 from broker.store.files.record cimport AckEntry, record_view
+from broker.store.files.space_ahead cimport Frequency
 from broker.store.files.spans cimport Span
 
 
@@ -125,7 +126,7 @@ cdef class Segments:
     cdef uint32_t first_number   # numbers of its segments: the first one,
     cdef uint32_t numbers_behind  # how many others there are,
     cdef uint32_t next_number    # and the next to give
-    cdef uint32_t rounds         # that the last segment's file had in its last moments
+    cdef Frequency frequency     # of the rounds in the last segment's file
     cdef Block* first_block
     cdef Block* last_block
     cdef Block* tail             # == last_block while it is FILLING, else NULL

@@ -33,7 +33,7 @@ from broker.store.files.operation cimport (
 from broker.store.files.io_thread cimport (
     Round, STAGE_MAKE, STAGE_REMOVE, STAGE_WRITE, round_add, round_new,
 )
-from broker.store.files.space_ahead cimport frequency, inherit_frequency
+from broker.store.files.space_ahead cimport frequency_of, inherit_frequency
 from broker.store.files.record cimport (
     ACK_BYTES, ACK_VALUE_MASK, ACK_WATERMARK, ACKS_MAGIC, AckEntry, FORMAT_VERSION, HEADER_BYTES,
     SEGMENT_MAGIC, record_bytes, record_put_front,
@@ -200,7 +200,7 @@ cdef class Segments:
             self.has_surplus = self.extends
             if self.extends and self.active.messages != NULL:
                 # Large rounds may fill a segment before there were many.
-                self.rounds = frequency(self.active.messages)
+                self.frequency = frequency_of(self.active.messages)
         segment = <Segment*> calloc(1, sizeof(Segment))
         if segment == NULL:
             raise MemoryError("no memory for a segment")
@@ -578,7 +578,7 @@ cdef class Segments:
             else:
                 segment.messages = file
                 if self.extends:
-                    inherit_frequency(file, self.rounds)
+                    inherit_frequency(file, self.frequency)
             if self.durable:
                 self.persister.note_directory(self.folder.path)
             self.persister.files.use(round, file)
