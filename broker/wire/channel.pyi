@@ -33,11 +33,10 @@ class Channel(contracts.Channel):
         number: int,
         persister: Persister,
         topology: Topology,
-        *,
-        max_message_size: int = ...,
-        max_unacked: int = 1000000,
         bodies: BodyStore | None = None,
+        max_message_size: int = ...,
         body_in_memory: int = ...,
+        max_unacked: int = 1000000,
     ) -> None: ...
     @property
     def output(self) -> Output: ...

@@ -248,9 +248,9 @@ cdef class Channel(contracts.Channel):
     """One channel of a `connection`, through whose `output` it writes."""
 
     def __init__(self, ChannelHost connection, Output output, uint16_t number,
-                 Persister persister, Topology topology, *, uint64_t max_message_size=128 << 20,
-                 uint64_t max_unacked=1000000, BodyStore bodies=None,
-                 uint64_t body_in_memory=1 << 20):
+                 Persister persister, Topology topology, BodyStore bodies=None,
+                 uint64_t max_message_size=128 << 20, uint64_t body_in_memory=1 << 20,
+                 uint64_t max_unacked=1000000):
         self.connection = connection
         self.output = output
         self.number = number

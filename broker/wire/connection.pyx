@@ -19,7 +19,6 @@ from broker.kernel.through import Through
 from broker.schema.arguments import memory_of
 from broker.schema.errors import ChannelFault, CommandInvalid, NotAllowed
 from broker.schema.shovel_keys import ON_BEHALF_OF
-from broker.wire import channel as channel_module
 from broker.wire.ack_timeouts import timeout_of
 from broker.wire.argument_lists import frame
 from broker.wire.channel cimport Channel
@@ -403,16 +402,17 @@ cdef class Connection(FrameParser):
                 f"allowed user limit of ({limit})"
             )
         config = self._host.config
-        channel = channel_module.Channel(
+        # Arguments by name would be put into a dict first.
+        channel = Channel(
             self,
             self.output,
             number,
             self._host.persister,
             self._host.topology,
-            max_message_size=config.max_message_size,
-            max_unacked=config.max_unacked,
-            body_in_memory=config.body_in_memory,
-            bodies=self.vhost.bodies,
+            self.vhost.bodies,
+            config.max_message_size,
+            config.body_in_memory,
+            config.max_unacked,
         )
         channel.traced = self.vhost.tracer.on
         channel.recorder = self.vhost.recorder

@@ -61,6 +61,8 @@ cdef class FrameParser(ChannelHost):
     cdef size_t publishes(self, const uint8_t* frame, size_t length, uint32_t size) except? 0
     cdef int frame(self, const uint8_t* frame, uint32_t size) except -1
     cdef int method(self, uint16_t number, const uint8_t* payload, uint32_t size) except -1
+    cdef int connection_method(self, uint16_t number, uint32_t index, bytes payload) except -1
+    cdef int cold_method(self, Channel channel, uint32_t index, bytes payload) except -1
     cdef int count_asked(self, uint64_t more) except -1
     cdef int give_way(self) except -1
     cdef void count_chunk(self, size_t length) noexcept

@@ -513,13 +513,11 @@ cdef class FrameParser(ChannelHost):
         cdef Channel channel
         self.current_method = index
         if self.phase != RUNNING or number == 0:
-            self.connection_method(number, index, payload[:size])
-            return 0
+            return self.connection_method(number, index, payload[:size])
         channel = self.channel_at(number)
         if channel is None:
             if index == CHANNEL_OPEN:
-                self.cold_method(None, index, payload[:size])
-                return 0
+                return self.cold_method(None, index, payload[:size])
             if index == CHANNEL_CLOSE_OK:
                 return 0
             if index == CHANNEL_CLOSE:
@@ -550,24 +548,23 @@ cdef class FrameParser(ChannelHost):
         if index == METHOD_REJECT and size == 13:
             return channel.settle(load64(payload + 4), False,
                                   SETTLE_REQUEUE if payload[12] & 1 else SETTLE_REJECT)
-        self.cold_method(channel, index, payload[:size])
-        return 0
+        return self.cold_method(channel, index, payload[:size])
 
-    def connection_method(self, uint16_t number, uint32_t index, bytes payload):
+    cdef int connection_method(self, uint16_t number, uint32_t index, bytes payload) except -1:
         """A method on channel 0, or before the connection is open."""
         if self.phase == CLOSING:
             if index == METHOD_CLOSE_OK:
                 self.finish()
             elif index == METHOD_CLOSE:
                 self.output.send(method_frame(0, "connection.close-ok"))
-            return
+            return 0
         if self.phase == RUNNING and index >> 16 != 10:
             raise ChannelFault("unexpected method in connection state running")
         if number != 0:
             raise ChannelFault("expected a method of class connection on channel 0")
-        self.cold_method(None, index, payload)
+        return self.cold_method(None, index, payload)
 
-    def cold_method(self, channel, uint32_t index, bytes payload):
+    cdef int cold_method(self, Channel channel, uint32_t index, bytes payload) except -1:
         """Decodes a method off the hot path and carries it out."""
         cdef uint64_t delivered = self.turn.delivered
         cdef Method method = METHODS.get(index)
@@ -582,7 +579,7 @@ cdef class FrameParser(ChannelHost):
         self.on_method(
             channel, self.current_channel, method.name, decode_arguments(method, payload))
         # Queues may have had a backlog to deliver first.
-        self.count_asked((self.turn.delivered - delivered) // DELIVERIES_ASKED)
+        return self.count_asked((self.turn.delivered - delivered) // DELIVERIES_ASKED)
 
     def when_there_is_time(self, callback):
         """Calls `callback()`, in a turn to come if this one has no time left."""
