@@ -186,7 +186,7 @@ def test_acks_and_large_rounds_between_go_to_the_thread_and_all_is_there(
     assert again.drain() == sent
 
 
-@pytest.mark.parametrize("size", [100_000, 160_000, 200_000, 900_000])
+@pytest.mark.parametrize("size", [100_000, 160_000, 200_000, 900_000, 2_500_000])
 def test_large_rounds_fill_one_segment_after_the_other(
     make: Callable[..., Driven], size: int
 ) -> None:

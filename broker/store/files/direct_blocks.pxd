@@ -8,7 +8,9 @@ from broker.store.files.operation cimport BLOCK_BYTES, File, Op
 
 
 cdef enum:
-    DIRECT_BYTES = 1 << 20       # of records that are written at a time, at most
+    # Of records that are written at a time, at most: a full tail has 1 MiB and the rest of the
+    # record that filled it.
+    DIRECT_BYTES = 2 << 20
     # Of those that need no thread. More would keep the loop from other work by being copied, and as
     # many zeros would be much for the disk.
     FLIGHT_BYTES = 160 << 10

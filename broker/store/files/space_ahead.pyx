@@ -20,7 +20,7 @@ All but `forget_ahead` is called by the thread that writes, inside the gate, or 
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from broker.kernel.clock cimport monotonic_ns
@@ -132,10 +132,12 @@ cdef bint is_direct(Op* op) noexcept nogil:
 cdef void write_direct(Op* op) noexcept nogil:
     """Writes sealed records with direct I/O: the page cache would have to read their block first,
     and the next round could not be written without a thread while it has pages of that."""
-    cdef uint8_t* blocks = <uint8_t*> aligned_alloc(
-        BLOCK_BYTES, whole_blocks(op.length) + BLOCK_BYTES)
+    # Not `aligned_alloc`: of each of its blocks a part stays behind, so that the next one is taken
+    # from new memory. Of blocks of 1 MiB, freed one after the other, 17 MiB were kept.
+    cdef uint8_t* memory = <uint8_t*> malloc(whole_blocks(op.length) + 2 * BLOCK_BYTES)
+    cdef uint8_t* blocks = memory + (BLOCK_BYTES - <size_t> memory % BLOCK_BYTES) % BLOCK_BYTES
     cdef size_t length
-    if blocks == NULL:
+    if memory == NULL:
         op.error = ENOMEM
         return
     length = put_blocks(op, 1, blocks)
@@ -143,7 +145,7 @@ cdef void write_direct(Op* op) noexcept nogil:
         op.file.direct_fd, blocks, length, op.offset - op.offset % BLOCK_BYTES)
     if op.error == 0:
         note_blocks(op, 1, blocks)
-    free(blocks)
+    free(memory)
 
 
 cdef void make_room(Op* op) noexcept nogil:
