@@ -19,6 +19,7 @@ from broker.kernel.through import Through
 from broker.schema.arguments import memory_of
 from broker.schema.errors import ChannelFault, CommandInvalid, NotAllowed
 from broker.schema.shovel_keys import ON_BEHALF_OF
+from broker.wire import channel as channel_module
 from broker.wire.ack_timeouts import timeout_of
 from broker.wire.argument_lists import frame
 from broker.wire.channel cimport Channel
@@ -403,7 +404,7 @@ cdef class Connection(FrameParser):
             )
         config = self._host.config
         # Arguments by name would be put into a dict first.
-        channel = Channel(
+        channel = channel_module.Channel(
             self,
             self.output,
             number,
