@@ -53,6 +53,16 @@ def publish(driven: Driven, numbers: range, size: int = 40) -> list[bytes]:
     return [body(number, size) for number in numbers]
 
 
+def publish_large(driven: Driven, bodies: list[bytes], *, are_taken: bool = True) -> None:
+    """A round, of which a consumer has all messages before it is written, if they `are_taken`."""
+    for one in bodies:
+        driven.publish(one)
+        if are_taken:
+            driven.queue.store.keep = True
+            driven.take()
+    driven.sync()
+
+
 def direct_rounds(driven: Driven) -> int:
     """How many rounds were written so. Skips the test where the system cannot."""
     rounds = driven.persister.direct.rounds
@@ -193,10 +203,9 @@ def test_large_rounds_fill_one_segment_after_the_other(
     driven = make(segment_size=4 << 20)
     sent = []
     for number in range(3 * UNTIL_SPACE):
-        for part in range(size // 10_000):
-            sent.append(body(100 * number + part, 10_000))
-            driven.publish(sent[-1])
-        driven.sync()
+        bodies = [body(100 * number + part, 10_000) for part in range(size // 10_000)]
+        publish_large(driven, bodies)
+        sent += bodies
     direct_rounds(driven)
     assert len(driven.files("msgs")) > 1
     assert open_for_direct(driven.files("msgs")[-1])
@@ -213,14 +222,28 @@ def test_a_segment_that_begins_with_the_rest_of_a_long_round_has_space_for_long_
     driven = make(segment_size=4 << 20)
     round_bytes = 20 * 10_000
     while len(driven.files("msgs")) < 2:
-        for number in range(20):
-            driven.publish(body(number, 10_000))
-        driven.sync()
+        publish_large(driven, [body(number, 10_000) for number in range(20)])
     direct_rounds(driven)
     segment = driven.files("msgs")[-1]
     records_end = len(segment.read_bytes().rstrip(b"\0"))
     assert records_end < round_bytes // 2
     assert segment.stat().st_size > records_end + 10 * round_bytes
+
+
+def test_large_rounds_that_consumers_read_from_the_file_go_through_the_page_cache(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make(segment_size=64 << 20)
+    bodies = [body(number, 10_000) for number in range(20)]
+    for _ in range(UNTIL_SPACE):
+        publish_large(driven, bodies, are_taken=False)
+    (segment,) = driven.files("msgs")
+    assert not open_for_direct(segment)
+    assert driven.drain() == bodies * UNTIL_SPACE
+    for _ in range(UNTIL_SPACE):
+        publish_large(driven, bodies)
+    direct_rounds(driven)
+    assert open_for_direct(segment)
 
 
 def test_what_a_round_left_unsynced_is_synced_by_the_thread(make: Callable[..., Driven]) -> None:

@@ -87,5 +87,6 @@ cdef struct Op:
     uint64_t extend_by       # OP_WRITE_RECORDS: zeros that the file may get at a time, and
     uint64_t extend_to       # up to where
     uint32_t direct_files    # how many files may be open for direct I/O; 0: this one must not be
+    bint is_read_back        # OP_WRITE_RECORDS: consumers will read it from the file
     bint is_written          # by a flight that could not write all, and need not be written again
     size_t done              # bytes read or written

@@ -122,9 +122,17 @@ cdef bint has_room(File* file, size_t length) noexcept nogil:
     return whole_blocks(file.written + length) <= file.ahead
 
 
+cdef bint suits(Op* op) noexcept nogil:
+    """Whether the records are to be written with direct I/O. What consumers read from the file, as
+    they do where they are behind, is wanted in the page cache: of large rounds it would take the
+    disk as long to read as to write."""
+    return (op.length <= DIRECT_BYTES and op.body == NULL
+            and not (op.is_read_back and op.length > FLIGHT_BYTES))
+
+
 cdef bint is_direct(Op* op) noexcept nogil:
     """Whether the records can be written as whole blocks, into space that is there."""
-    return (op.file.direct_fd >= 0 and op.length <= DIRECT_BYTES and op.body == NULL
+    return (op.file.direct_fd >= 0 and suits(op)
             and op.offset == op.file.written and has_room(op.file, op.length)
             and (not op.file.is_block_old or read_block(op.file)))
 
@@ -154,7 +162,7 @@ cdef void make_room(Op* op) noexcept nogil:
     cdef File* file = op.file
     cdef uint64_t behind = op.offset + op.length
     cdef uint64_t end, wanted
-    if op.length > DIRECT_BYTES or op.body != NULL:
+    if not suits(op):
         file.rounds = 0
         return
     if not file.ahead and op.offset != file.written:

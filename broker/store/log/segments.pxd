@@ -150,6 +150,7 @@ cdef class Segments:
     cdef Segment* find(self, uint32_t number) noexcept
     cdef uint32_t written_end(self, Segment* segment, uint32_t position) noexcept
     cdef bint was_read(self, Block* block) noexcept
+    cdef bint is_read_from_memory(self) noexcept
     cdef int note(self, Segment* segment, uint32_t position, uint32_t word) except -1
     cdef int list_pending(self, Segment* segment) except -1
     cdef bint mark_exactly(self) except -1
@@ -163,7 +164,7 @@ cdef class Segments:
     cdef int freeze(self, Round* round, bint keep) except -1
     cdef int freeze_marks(self, bint keep) except -1
     cdef int freeze_acks(self, Round* round) except -1
-    cdef int freeze_records(self, Round* round) except -1
+    cdef int freeze_records(self, Round* round, bint keep) except -1
     cdef int freeze_surplus(self, Round* round) except -1
     cdef bint give_back(self) noexcept
     cdef int written(self, bint keep, Dirty owner) except -1

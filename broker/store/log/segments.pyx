@@ -407,6 +407,15 @@ cdef class Segments:
             return self.cursor_position > block.start
         return self.cursor.number > block.segment.number
 
+    cdef bint is_read_from_memory(self) noexcept:
+        """Whether the next unread record is in memory, and so are all behind it."""
+        cdef Block* block = self.first_block
+        if self.cursor == NULL or block == NULL:
+            return False
+        if self.cursor == block.segment:
+            return self.cursor_position >= block.start
+        return self.cursor.number > block.segment.number
+
     cdef int note(self, Segment* segment, uint32_t position, uint32_t word) except -1:
         """An entry for the segment's acks file, written with the next round."""
         push_entry(&segment.pending, &segment.pending_count, &segment.pending_capacity,
@@ -602,7 +611,7 @@ cdef class Segments:
         # have been delivered.
         self.freeze_marks(keep)
         self.freeze_acks(round)
-        self.freeze_records(round)
+        self.freeze_records(round, keep)
         if self.has_surplus:
             self.freeze_surplus(round)
         return 0
@@ -669,8 +678,9 @@ cdef class Segments:
             self.persister.bytes_written += op.length
         return 0
 
-    cdef int freeze_records(self, Round* round) except -1:
+    cdef int freeze_records(self, Round* round, bint keep) except -1:
         cdef Block* block = self.first_block
+        cdef bint is_read_back = not (keep and self.is_read_from_memory())
         cdef Segment* segment
         cdef Op* op
         while block != NULL:
@@ -683,6 +693,7 @@ cdef class Segments:
                     op.extend_by = self.persister.space_ahead
                     op.extend_to = self.persister.segment_size
                     op.direct_files = <uint32_t> self.persister.direct.files
+                    op.is_read_back = is_read_back
                 op.data = block.data
                 op.length = block.length
                 op.offset = block.start
