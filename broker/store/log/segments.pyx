@@ -693,7 +693,7 @@ cdef class Segments:
                     op.extend_by = self.persister.space_ahead
                     op.extend_to = self.persister.segment_size
                     op.direct_files = <uint32_t> self.persister.direct.files
-                    op.is_read_back = is_read_back
+                op.is_read_back = is_read_back
                 op.data = block.data
                 op.length = block.length
                 op.offset = block.start
