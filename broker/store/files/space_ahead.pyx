@@ -162,8 +162,12 @@ cdef void make_room(Op* op) noexcept nogil:
     cdef File* file = op.file
     cdef uint64_t behind = op.offset + op.length
     cdef uint64_t end, wanted
-    if not suits(op):
+    if op.length > DIRECT_BYTES or op.body != NULL:
         file.rounds = 0
+        return
+    if not suits(op):
+        # Counted all the same: when consumers have caught up, the next one has space at once.
+        is_frequent(file, op.length)
         return
     if not file.ahead and op.offset != file.written:
         # It was opened anew.
