@@ -20,18 +20,15 @@ SIZES = ((1024, 200_000), (4096, 60_000), (20_000, 12_000))
 FILL = ("--consumers", "0", "--persistent", "--confirm", "1000")
 DRAIN = ("--publishers", "0", "--persistent", "--ack", "100", "--prefetch", "1000")
 
-Figures = tuple[float, float, float, float]
 
-
-def measured(broker: Leveret, name: str, size: int, count: int) -> Figures:
+def measured(broker: Leveret, name: str, size: int, count: int) -> tuple[float, ...]:
     """Rate and microseconds of CPU of publishing, then of consuming."""
     load = ("--name", name, "--keep", "--body", str(size), "--count", str(count))
     found: list[float] = []
     for options in (FILL, DRAIN):
         result = generator.run(broker.port, [*load, *options, "--duration", "60"], broker.pids())
         found += [result["rate"], result["cpu_us_per_message"]]
-    published, publishing, consumed, consuming = found
-    return published, publishing, consumed, consuming
+    return tuple(found)
 
 
 def main(arguments: list[str]) -> None:
@@ -41,7 +38,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     with running(options.against) as brokers:
         for size, count in SIZES:
-            rows: dict[str, list[Figures]] = {each.name: [] for each in brokers}
+            rows: dict[str, list[tuple[float, ...]]] = {each.name: [] for each in brokers}
             for number in range(options.rounds):
                 for broker in brokers:
                     name = f"backlog-{size}-{number}"

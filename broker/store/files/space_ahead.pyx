@@ -122,12 +122,15 @@ cdef bint has_room(File* file, size_t length) noexcept nogil:
     return whole_blocks(file.written + length) <= file.ahead
 
 
+cdef bint is_too_large(Op* op) noexcept nogil:
+    return op.length > DIRECT_BYTES or op.body != NULL
+
+
 cdef bint suits(Op* op) noexcept nogil:
     """Whether the records are to be written with direct I/O. What consumers read from the file, as
     they do where they are behind, is wanted in the page cache: of large rounds it would take the
     disk as long to read as to write."""
-    return (op.length <= DIRECT_BYTES and op.body == NULL
-            and not (op.is_read_back and op.length > FLIGHT_BYTES))
+    return not is_too_large(op) and not (op.is_read_back and op.length > FLIGHT_BYTES)
 
 
 cdef bint is_direct(Op* op) noexcept nogil:
@@ -162,7 +165,7 @@ cdef void make_room(Op* op) noexcept nogil:
     cdef File* file = op.file
     cdef uint64_t behind = op.offset + op.length
     cdef uint64_t end, wanted
-    if op.length > DIRECT_BYTES or op.body != NULL:
+    if is_too_large(op):
         file.rounds = 0
         return
     if not suits(op):

@@ -410,11 +410,8 @@ cdef class Segments:
     cdef bint is_read_from_memory(self) noexcept:
         """Whether the next unread record is in memory, and so are all behind it."""
         cdef Block* block = self.first_block
-        if self.cursor == NULL or block == NULL:
-            return False
-        if self.cursor == block.segment:
-            return self.cursor_position >= block.start
-        return self.cursor.number > block.segment.number
+        return block != NULL and (self.was_read(block) or (
+            self.cursor == block.segment and self.cursor_position == block.start))
 
     cdef int note(self, Segment* segment, uint32_t position, uint32_t word) except -1:
         """An entry for the segment's acks file, written with the next round."""
