@@ -33,6 +33,7 @@ cdef class Coalescing:
     cpdef bint asks(self, uint64_t now) noexcept
     cpdef uint64_t room(self) noexcept
     cpdef uint64_t room_in_rest(self) noexcept
+    cpdef bint may_grow(self) noexcept
     cdef uint64_t window(self) noexcept
     cdef void open_window(self, uint64_t now) noexcept
     cdef void observe(

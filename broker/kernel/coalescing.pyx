@@ -27,6 +27,7 @@ cdef enum:
     # client time, and each chunk of what the client has gathered costs the broker some.
     PACKETS = 128                # as small as the client's, for which it has room,
     LEAST_NARROW = 12288
+    GROWING = 32768              # packets of 256 bytes
     LONG = 262144                # bytes of a burst: a shorter rest would be as good
     ENDLESS = 8388608            # there are no small packets, and the narrow window only costs
     WINDOW = 64                  # chunks that are looked at before a trial,
@@ -103,13 +104,13 @@ cdef class Coalescing:
         return self.wide > 0 if self.is_on else now >= self.again
 
     cpdef uint64_t room(self) noexcept:
-        """The bound of the receive buffer.
+        """The bound of the receive buffer; 0: as without rests.
 
         The kernel drops what it has no room for, and the client sends that again 200 ms later. It
         takes twice the bound, and offers 0.8 to 0.97 of that: with half of what it has offered, it
         offers less and less, and has room for 0.85 of it when small packets are put together."""
         if not self.is_on:
-            return self.size
+            return 0
         return min(self.size, self.narrow + self.wide // 2)
 
     cpdef uint64_t room_in_rest(self) noexcept:
@@ -117,6 +118,13 @@ cdef class Coalescing:
         overhead of small packets, even when they are put together: so that the kernel drops none,
         there is more room."""
         return min(self.size, max(self.room(), self.narrow * 4 // 3))
+
+    cpdef bint may_grow(self) noexcept:
+        """Whether the kernel may make the receive buffer larger where it would drop something. It
+        does so for short packets soon, of which it counts ten times the bytes: then the window
+        is not narrow. For those of some hundred bytes it has to: a publisher with 1,000 unconfirmed
+        messages of 1 KiB lost packets in each second, and waited for 200 ms for some of them."""
+        return not self.is_on or self.narrow >= GROWING
 
     cdef uint64_t window(self) noexcept:
         """Bytes of a narrow window: more than the kernel offers with this bound."""

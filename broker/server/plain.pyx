@@ -78,6 +78,7 @@ cdef enum:
     # frame that is empty, which completes nothing.
     MORE_THAN_BEAT = 9
     BEATS = 64                   # octets that are received when they are looked for
+    SO_BUF_LOCK = 72             # since Linux 5.14; older headers of libc do not have it
 
 RETRY_S = 1.0
 """Until a listener looks again that found no descriptor or no memory for a client."""
@@ -109,6 +110,12 @@ cdef void bound_receiving(int fd, int size) noexcept:
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size))
 
 
+cdef void receive_freely(int fd) noexcept:
+    """As `rests.receive_freely`."""
+    cdef int unlocked = 0
+    setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked))
+
+
 cdef void send_unpaced(int fd) noexcept:
     """As `entrance.send_unpaced`."""
     setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, <const char*> UNPACED, len(UNPACED))
@@ -131,6 +138,7 @@ cdef class PlainSocket:
     cdef bint rests                  # it is not read for some milliseconds
     cdef bint is_tcp                 # and not of the Unix domain
     cdef readonly int receive_size   # what its receive buffer is bound to; 0: it does not rest
+    cdef bint is_free                # that may grow
     cdef bint has_end                # nothing follows: its end waits for a turn with time for it
     cdef bint says_end               # nothing is written behind what is unsent
 
@@ -178,10 +186,18 @@ cdef class PlainSocket:
         self.rests = False
         self.listen()
 
-    def bound_receiving(self, int size):
+    def bound_receiving(self, int size, bint may_grow):
         """As of `rests.py`."""
         if self.fd >= 0:
-            bound_receiving(self.fd, size)
+            bound_receiving(self.fd, size or self.receive_size)
+            if may_grow and self.is_free:
+                receive_freely(self.fd)
+
+    def receive_freely(self):
+        """As of `rests.py`."""
+        if self.receive_size and not self.is_free and self.fd >= 0:
+            self.is_free = True
+            receive_freely(self.fd)
 
     def counted(self):
         """As of `rests.py`."""

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from typing import Any
 
 _COUNTED = struct.Struct("=152xI76xI")
 """tcpi_data_segs_in and tcpi_rcv_wnd in struct tcp_info; the latter since Linux 6.2."""
+SO_BUF_LOCK = 72
+"""The module `socket` does not have it."""
 
 
 def bound_receiving(sock: Any, size: int) -> None:
@@ -18,16 +21,24 @@ def bound_receiving(sock: Any, size: int) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
 
+def receive_freely(sock: Any) -> None:
+    """From now on the kernel may let the receive buffer grow. Before Linux 5.14 it stays as it is.
+    A send buffer that was bound would be free as well."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, SO_BUF_LOCK, 0)
+
+
 class Rests:
     """Of one transport. `receive_size` is what the receive buffer of its socket is bound to: `size`
     bytes for a client of the same machine, else 0, and then it does not rest."""
 
-    __slots__ = ("_resting", "_transport", "paused", "receive_size")
+    __slots__ = ("_is_free", "_resting", "_transport", "paused", "receive_size")
 
     def __init__(self, transport: Any, size: int) -> None:
         peer, local = map(transport.get_extra_info, ("peername", "sockname"))
         self.receive_size = size if peer and peer[0] == local[0] else 0
         self.paused = False
+        self._is_free = False
         self._resting = False
         self._transport = transport
 
@@ -58,5 +69,21 @@ class Rests:
         packets, offered = _COUNTED.unpack(info.ljust(_COUNTED.size, b"\0"))
         return offered, packets
 
-    def bound_receiving(self, size: int) -> None:
-        bound_receiving(self._transport.get_extra_info("socket"), size)
+    def bound_receiving(self, size: int, may_grow: bool) -> None:
+        """Has the kernel keep no more than about `size` bytes; 0: as many as without rests. If it
+        `may_grow`, that is for a connection without publisher confirms only."""
+        sock = self._transport.get_extra_info("socket")
+        bound_receiving(sock, size or self.receive_size)
+        if may_grow and self._is_free:
+            receive_freely(sock)
+
+    def receive_freely(self) -> None:
+        """The client uses publisher confirms, or sends long messages.
+
+        With confirms, what waits for the broker is bounded by the messages that the client lets be
+        unconfirmed, and a receive buffer below that stops it again and again. The kernel also drops
+        what does not fit: it offers more than it has room for. A buffer that may grow does that
+        instead."""
+        if self.receive_size and not self._is_free:
+            self._is_free = True
+            receive_freely(self._transport.get_extra_info("socket"))

@@ -227,7 +227,7 @@ cdef class Sockets:
             if self.coalescings[fd] is not coalescing:
                 continue              # the socket was closed
             try:
-                rests.bound_receiving(coalescing.room())
+                rests.bound_receiving(coalescing.room(), coalescing.may_grow())
                 rests.end_rest()
             except Exception:
                 log.exception("descriptor %d failed behind a rest", fd)
@@ -315,11 +315,11 @@ cdef class Sockets:
         self.coalesced += <int> coalescing.is_on - <int> was_on
         room = coalescing.room()
         if room != before:
-            rests.bound_receiving(room)
+            rests.bound_receiving(room, coalescing.may_grow())
         if coalescing.is_on and not coalescing.wide:
             self.turn.is_coalesced = True
         if length:
-            rests.bound_receiving(coalescing.room_in_rest())
+            rests.bound_receiving(coalescing.room_in_rest(), coalescing.may_grow())
             rests.begin_rest()
             heapq.heappush(self.resting, (now + length, fd, coalescing, rests))
         return 0

@@ -222,6 +222,9 @@ class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
     def resume_reading(self) -> None:
         self._rests.resume()
 
+    def receive_freely(self) -> None:
+        self._rests.receive_freely()
+
     def get_write_buffer_size(self) -> int:
         size: int = self._transport.get_write_buffer_size()
         return size

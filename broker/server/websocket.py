@@ -204,6 +204,10 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
     def resume_reading(self) -> None:
         self._rests.resume()
 
+    def receive_freely(self) -> None:
+        receiving: Any = self._transport if self._is_secure else self._rests
+        receiving.receive_freely()
+
     def buffered(self) -> int:
         """Bytes that were written and not yet taken by the kernel."""
         return self._transport.get_write_buffer_size()

@@ -334,8 +334,9 @@ class Config:
         "amqp",
         96 * 1024,
         "size",
-        "receive buffer of the kernel for connections from the same machine: a larger one is not"
-        " faster there, but leaves the processor's cache; 0 for the system's own",
+        "receive buffer of the kernel for connections from the same machine without publisher"
+        " confirms: a larger one is not faster there, but leaves the processor's cache; 0 for the"
+        " system's own, which connections with confirms have",
         least=0,
         most=16 * 1024 * 1024,
         reload=True,

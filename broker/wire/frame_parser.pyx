@@ -501,6 +501,8 @@ cdef class FrameParser(ChannelHost):
         if kind == 2:
             if channel.upload.header(payload, size):
                 channel.content()
+            elif channel.upload.is_long():
+                self.transport.receive_freely()
         elif channel.upload.is_whole_body(payload, size):
             channel.content()
         else:

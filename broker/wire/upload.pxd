@@ -34,6 +34,7 @@ cdef class Upload:
 
     cdef bint header(self, const uint8_t* payload, uint32_t length) except -1
     cdef int check_part(self, uint32_t length) except -1
+    cdef bint is_long(self) noexcept
     cdef bint needs_file(self) noexcept
     cdef bint add(self, const uint8_t* payload, uint32_t length) except -1
     cdef bint has_to_wait(self) except -1

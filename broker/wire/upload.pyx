@@ -23,6 +23,10 @@ cdef extern from *:
     int __builtin_clz(unsigned int value) nogil
 
 
+cdef enum:
+    LONG = 64 << 10              # of a body
+
+
 cdef int plain_delivery_mode(const uint8_t* p, uint32_t length) noexcept nogil:
     """The delivery mode of a property list without headers; -1 if it has some, or is malformed."""
     cdef uint32_t at = 2
@@ -139,6 +143,10 @@ cdef class Upload:
         if length > self.body_length - self.received:
             raise FrameError("content body frame exceeds remaining content size")
         return 0
+
+    cdef bint is_long(self) noexcept:
+        """Whether few such bodies fill the receive buffer of the kernel, if that is bound."""
+        return self.body_length >= LONG
 
     cdef bint needs_file(self) noexcept:
         """Whether the body is to be collected in a file, and there is none yet."""

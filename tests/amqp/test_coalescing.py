@@ -94,7 +94,8 @@ class Socket:
 
     @property
     def room(self) -> int:
-        return 2 * (SIZE if self.coalescing is None else self.coalescing.room())
+        """Of the receive buffer: without rests it is bound to SIZE."""
+        return 2 * ((self.coalescing and self.coalescing.room()) or SIZE)
 
     @property
     def sent(self) -> int:
@@ -284,7 +285,7 @@ def test_the_kernel_has_room_for_what_it_has_offered_and_never_offers_more(offer
 @pytest.mark.parametrize("size", [8_192, 98_304])
 def test_no_bound_is_more_than_the_one_without_rests(size: int) -> None:
     coalescing = Coalescing(size)
-    assert coalescing.room() == size
+    assert coalescing.room() == 0
     now = begun(coalescing, 8_000, 1_000)
     assert coalescing.room() == size
     assert coalescing.room_in_rest() == size

@@ -17,6 +17,7 @@ from tests.bench import generator
 from tests.bench.leveret import running
 
 WAITING = "--persistent --flush --body 64 --ack 1"
+LONG = "--persistent --ack 100 --prefetch 1000"
 LOADS = {
     "1 x window 10": f"{WAITING} --confirm 10 --prefetch 10",
     "8 x window 10": f"{WAITING} --confirm 10 --prefetch 10 --publishers 8",
@@ -26,7 +27,13 @@ LOADS = {
     "32 x window 5": f"{WAITING} --confirm 5 --prefetch 5 --publishers 32",
     "4 x window 100": "--persistent --body 64 --ack 10 --confirm 100 --prefetch 100 --publishers 4",
     "8 x window 100, flushed": f"{WAITING} --ack 10 --confirm 100 --prefetch 100 --publishers 8",
+    "1 x window 1,000, flushed, 1 KiB": f"{LONG} --confirm 1000 --body 1024 --flush",
+    "1 x window 5,000, flushed, 384 B": f"{LONG} --confirm 5000 --body 384 --flush",
+    "1 x window 1,000, 4 KiB": f"{LONG} --confirm 1000 --body 4096",
     "1 x 50 in flight": "--flush --body 64 --in-flight 50",
+    "1 x 200 in flight, 100 KB": "--body 100000 --in-flight 200",
+    "1 x 200 in flight, flushed, 100 KB": "--body 100000 --in-flight 200 --flush",
+    "1 x 20 in flight, 1 MB": "--body 1000000 --in-flight 20",
     "4 x 200 in flight": "--flush --body 256 --in-flight 200 --publishers 4",
     "8 x 1,000 in flight": "--flush --body 16 --in-flight 1000 --publishers 8",
     "2 x 50,000 in flight": "--flush --body 16 --in-flight 50000 --publishers 2",
@@ -62,10 +69,13 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=0.7)
     parser.add_argument("--against", type=Path, help="another checkout, built")
+    parser.add_argument("--only", default="", help="loads in whose names these words are")
     options = parser.parse_args(arguments)
     length = ["--warmup", "0.25", "--duration", str(options.seconds)]
     with running(options.against) as brokers:
         for name, load in LOADS.items():
+            if not all(word in name for word in options.only.split()):
+                continue
             print(name)
             results: dict[str, list[dict[str, Any]]] = {each.name: [] for each in brokers}
             for _ in range(options.rounds):

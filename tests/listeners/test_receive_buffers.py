@@ -3,6 +3,7 @@ sent is not paced."""
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 import socket
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.amqp.raw import Client
+from tests.amqp.raw import Client, method, publish
 from tests.conftest import Make
 from tests.listeners.certificates import Authority
+from tests.listeners.conftest import TLSClient
 
 pytestmark = pytest.mark.skipif(
     shutil.which("ss") is None, reason="ss is not installed, which shows buffers of the kernel"
@@ -73,4 +75,54 @@ def test_the_systems_own_can_be_kept(make_broker: Make) -> None:
     with Client.open((broker.host, broker.amqp_port)) as client:
         found = receive_buffer(broker.amqp_port, client.socket.getsockname()[1])
     assert found == int(Path("/proc/sys/net/ipv4/tcp_rmem").read_text().split()[1])
+    broker.close()
+
+
+needs_growth = pytest.mark.skipif(
+    tuple(map(int, platform.release().split(".")[:2])) < (5, 14),
+    reason="before Linux 5.14 a bound is for good",
+)
+
+
+@needs_growth
+@pytest.mark.parametrize("client_class", [Client, TLSClient])
+@pytest.mark.parametrize(
+    ("first", "may_grow"),
+    [
+        (b"", False),
+        (method(1, "confirm.select"), True),
+        (publish(1, "amq.fanout", "", bytes(100_000)), True),
+    ],
+    ids=["nothing", "confirm.select", "a long message"],
+)
+def test_it_grows_behind_publisher_confirms_and_long_messages(
+    make_broker: Make,
+    authority: Authority,
+    client_class: type[Client],
+    first: bytes,
+    may_grow: bool,
+) -> None:
+    broker = make_broker(
+        local_receive_buffer="16384",
+        amqps_port=0,
+        tls_cert_file=authority.directory / "server.pem",
+    )
+    address = broker.addresses["amqps" if client_class is TLSClient else "amqp"]
+    extra = {"context": authority.client_context()} if client_class is TLSClient else {}
+    with client_class((address[0], address[1]), **extra) as client:
+        client.start()
+        client.send_method(0, "connection.open", virtual_host="/")
+        client.expect("connection.open-ok", 0)
+        for channel in (1, 2):
+            client.call(channel, "channel.open")
+        client.socket.sendall(first)
+        if first.startswith(method(1, "confirm.select")):
+            client.expect("confirm.select-ok", 1)
+        for _ in range(10):
+            client.socket.sendall(publish(2, "amq.fanout", "", bytes(1_000)) * 4_000)
+            client.call(2, "exchange.declare", exchange="amq.fanout", type="fanout", passive=True)
+            grown = receive_buffer(address[1], client.socket.getsockname()[1]) > 32_768
+            if grown:
+                break
+        assert grown == may_grow
     broker.close()

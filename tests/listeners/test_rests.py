@@ -68,8 +68,10 @@ def test_a_connection_that_reads_again_waits_for_the_end_of_a_rest(transport: Tr
 def test_only_clients_of_the_same_machine_have_a_buffer_to_narrow(transport: Transport) -> None:
     rests = Rests(transport, 98_304)
     assert rests.receive_size == 98_304
-    rests.bound_receiving(16_384)
+    rests.bound_receiving(16_384, may_grow=False)
     assert transport.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 32_768
+    rests.bound_receiving(0, may_grow=True)
+    assert transport.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 196_608
     transport.extra["peername"] = ("192.0.2.1", 50_000)
     assert Rests(transport, 98_304).receive_size == 0
 
