@@ -12,7 +12,7 @@ import os
 import socket
 
 from libc.errno cimport (
-    EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno,
+    EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC, errno,
 )
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -170,11 +170,11 @@ cdef class PlainSocket:
             return 0
         operation = (EPOLL_CTL_DEL if not wanted
                      else EPOLL_CTL_MOD if self.events else EPOLL_CTL_ADD)
-        self.events = wanted
         event.events = wanted
         event.data.fd = self.fd
         if epoll_ctl(self.epoll, operation, self.fd, &event) < 0:
             raise OSError(errno, os.strerror(errno))
+        self.events = wanted
         return 0
 
     def begin_rest(self):
@@ -427,8 +427,7 @@ cdef class PlainListener:
             self.fd = -1
 
     def accept(self):
-        """Takes the clients that wait, some at a time. Most come alone, so the first look does not
-        ask for a second."""
+        """Takes the clients that wait, some at a time. Most come alone: first it asks for one."""
         cdef sockaddr_storage address
         cdef socklen_t length
         cdef int fd, _place
@@ -439,14 +438,18 @@ cdef class PlainListener:
                 self.burst = 1
                 self.failed(errno)
                 return
-            self.enter(fd, &address)
+            try:
+                self.enter(fd, &address)
+            except OSError as error:
+                self.failed(error.errno)
+                return
         self.burst = min(2 * self.burst, ACCEPTED_AT_ONCE)
 
     cdef int failed(self, int error) except -1:
         """No client, or one that cannot be had."""
         if error == EAGAIN or error == EINTR or error == ECONNABORTED:
             return 0
-        if error not in (EMFILE, ENFILE, ENOBUFS, ENOMEM):
+        if error not in (EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC):
             raise OSError(error, os.strerror(error))
         # The socket stays readable all the while.
         log.error("cannot accept a client: %s; the next look is in %g s",
@@ -459,7 +462,7 @@ cdef class PlainListener:
         """A client has come."""
         cdef sockaddr_storage own
         cdef socklen_t length = sizeof(sockaddr_storage)
-        cdef PlainSocket transport
+        cdef PlainSocket transport = None
         cdef tuple peer
         cdef tuple local = self.local
         cdef int size = 0
@@ -487,8 +490,11 @@ cdef class PlainListener:
             transport.is_tcp = address.ss_family != AF_UNIX
             transport.begin(self.broker.accept(transport, peer, local, self.listener, fd))
         except BaseException:
-            self.broker.sockets.forget(fd)
-            self.broker.admission.give()
-            c_close(fd)
+            if transport is not None and transport.connection is not None:
+                # It has a timer, which would close this number later, whatever it is by then.
+                transport.end(None, 0)
+            else:
+                self.broker.admission.give()
+                c_close(fd)
             raise
         return 0

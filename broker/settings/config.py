@@ -1058,7 +1058,8 @@ class Config:
         64 * 1024,
         "size",
         "zeros that the last file of a queue gets at a time behind its records while it is written "
-        "in many small rounds, so that a sync writes no metadata; larger rounds get more; 0: none",
+        "in many small rounds, so that a sync writes no metadata; larger rounds get more; 0: none, "
+        "as is best where a file system copies on write",
         most=1024 * 1024,
     )
     segment_direct_files: int = setting(
@@ -1066,7 +1067,7 @@ class Config:
         64,
         "count",
         "files with space ahead that may be open for direct I/O, so that rounds spare the page"
-        " cache and small ones need no thread; 0: none",
+        " cache and small ones need no thread, at most an eighth of open_files_max; 0: none",
         most=4096,
     )
     tail_memory: int = setting(

@@ -1,4 +1,4 @@
-"""The scenarios and their budgets (DESIGN section 8), one table."""
+"""The scenarios and their budgets, one table."""
 
 from __future__ import annotations
 

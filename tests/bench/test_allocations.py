@@ -1,4 +1,4 @@
-"""Allocations per message on the fast path, counted by Python's allocator (DESIGN section 3)."""
+"""Allocations per message on the fast path, counted by Python's allocator."""
 
 from __future__ import annotations
 

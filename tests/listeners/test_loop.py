@@ -202,3 +202,31 @@ def test_a_descriptor_that_is_used_again_belongs_to_its_new_owner(tmp_path: Path
             await until(lambda: not broker.connections)
 
     run(tmp_path / "data", test)
+
+
+def test_a_client_that_cannot_be_watched_is_gone_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its timer would close the descriptor later, which is another client's or a file's then.
+    Regular files cannot be watched: the number of one stands for a kernel without memory."""
+
+    async def test(broker: Broker) -> None:
+        accept, refused = broker.accept, []
+
+        def accept_as_a_file(*arguments: Any) -> Any:
+            connection = accept(*arguments)
+            refused.append(connection)
+            with (tmp_path / "file").open("w") as file:
+                os.dup2(file.fileno(), arguments[4])
+            return connection
+
+        sockets = broker.admission.sockets
+        monkeypatch.setattr(broker, "accept", accept_as_a_file)
+        with socket.create_connection(("127.0.0.1", int(broker.listeners[0]["port"]))):
+            await until(lambda: bool(refused))
+            monkeypatch.undo()
+            assert refused[0].transport.is_closing()
+            assert broker.admission.sockets == sockets
+        await opened(broker)
+
+    run(tmp_path / "data", test)

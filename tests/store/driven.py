@@ -13,6 +13,7 @@ from typing import Any
 from broker.kernel.turn import Turn
 from broker.queues.classic import ClassicQueue
 from broker.store.commit.persister import Persister
+from broker.store.commit.sync_method import MEASURED
 
 INCARNATION = 1 << 32 | 7
 PROPERTIES = b"\x10\x00\x02"
@@ -76,12 +77,15 @@ class Driven:
         *,
         space_ahead: int = 64 << 10,
         direct_files: int = 64,
+        sync_method: str = MEASURED,
         start: bool = True,
     ) -> None:
         self.callbacks: list[Callable[[], None]] = []
         self.failed: str | None = None
         self.turn = Turn(self.callbacks.append, lambda: self.persister.collect())
-        self.persister = Persister(str(directory), self.turn.wake, segment_size=segment_size)
+        self.persister = Persister(
+            str(directory), self.turn.wake, segment_size=segment_size, sync_method=sync_method
+        )
         self.persister.space_ahead = space_ahead
         self.persister.direct.files = direct_files
         self.persister.failed = self._failed

@@ -9,9 +9,11 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.store.commit.sync_method import ALL, EACH
 from broker.store.directory import snapshot
 from broker.store.files import gate
 from tests.inner import ask_for_write, copied_past_caches, space_ahead_after
@@ -29,7 +31,7 @@ UNTIL_SPACE = 20
 def make(tmp_path: Path) -> Iterator[Callable[..., Driven]]:
     made: list[Driven] = []
 
-    def maker(**options: int) -> Driven:
+    def maker(**options: Any) -> Driven:
         made.append(Driven(tmp_path, **{"segment_size": 1 << 20, "direct_files": 4096, **options}))
         return made[-1]
 
@@ -341,6 +343,23 @@ def test_one_of_several_writes_that_the_kernel_refuses_ends_all_confirming(
         sent = [body(number) for number in range(2 * UNTIL_SPACE)] + [b"in one round"]
         assert again.drain()[: len(sent)] == sent
         again.kill()
+
+
+@pytest.mark.parametrize(("method", "count", "direct"), [(EACH, 1, 1), (EACH, 2, 0), (ALL, 1, 0)])
+def test_a_set_sync_method_is_kept_to(
+    make: Callable[..., Driven], method: str, count: int, direct: int
+) -> None:
+    """A synced write is the fdatasync of its file; one sync for several files is none of each."""
+    driven = make(sync_method=method)
+    several = [driven.queue, *queues(driven, count)[1:]]
+    for number in range(2 * UNTIL_SPACE):
+        for queue in several:
+            queue.put(b"", b"q", PROPERTIES, body(number), True)
+        driven.sync()
+    if direct:
+        assert direct_rounds(driven)
+    else:
+        assert driven.persister.direct.rounds == 0
 
 
 def test_snapshots_taken_meanwhile_end_with_a_whole_record(

@@ -209,6 +209,47 @@ def test_definitions_go_on_while_messages_wait_for_space(
     broker.close()
 
 
+def test_a_consumer_at_the_end_of_a_stream_misses_nothing_that_waited_for_space(
+    make_hardly_limited: Callable[[], Appliance], small_disk: SmallDisk
+) -> None:
+    broker = make_hardly_limited()
+    address = broker.host, broker.amqp_port
+    FullDisk(broker, small_disk, seed=0)
+    with Client.open(address) as client, Client.open(address) as consumer:
+        stream = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 200_000}
+        client.call(1, "queue.declare", queue="s", durable=True, arguments=stream)
+        client.call(1, "confirm.select")
+        consumer.call(1, "basic.qos", prefetch_count=100)
+        start = {"x-stream-offset": "first"}
+        consumer.call(1, "basic.consume", queue="s", consumer_tag="c", arguments=start)
+
+        def publish(numbers: range) -> None:
+            for number in numbers:
+                client.publish(1, "", "s", number.to_bytes(4) + bytes(100_000), delivery_mode=2)
+
+        def consume(numbers: range) -> None:
+            for number in numbers:
+                message = consumer.expect_message(channel=1)
+                assert message.body[:4] == number.to_bytes(4)
+                consumer.send_method(1, "basic.ack", delivery_tag=message.tag)
+
+        publish(range(5))
+        expect_confirmed(client, 5)
+        consume(range(5))
+        small_disk.fill()
+        publish(range(5, 10))
+        # The round without space is over when a later one is.
+        with Client.open(address) as other:
+            other.call(1, "queue.declare", queue="made on a full disk", durable=True)
+        small_disk.clear()
+        expect_confirmed(client, 10)
+        publish(range(10, 15))
+        expect_confirmed(client, 15)
+        consume(range(5, 15))
+    assert "before its time" not in broker.log()
+    broker.close()
+
+
 @pytest.mark.parametrize("nth", [2, 5, 30])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
 def test_a_write_without_space_is_repeated_and_a_sync_is_not(

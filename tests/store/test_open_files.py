@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import resource
 import subprocess
@@ -14,7 +15,9 @@ import pytest
 from broker.features.dedup.id_log import IdLog
 from broker.queues.classic import ClassicQueue
 from broker.store.commit.persister import Persister
+from tests.amqp.raw import Client
 from tests.appliance import ROOT
+from tests.conftest import Make
 from tests.store.driven import INCARNATION, PROPERTIES, Driven, Taker
 
 QUEUES, LIMIT = 300, 64
@@ -236,3 +239,19 @@ def test_without_syncs_more_queues_than_descriptors_do_no_harm(tmp_path: Path) -
     code = f"from {__name__} import *; publish_and_ack_without_syncs(Path({str(tmp_path)!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_definitions_of_a_vhost_take_no_open_file(make_broker: Make) -> None:
+    """Those of many vhosts would come on top of what the store may have, and of the sockets."""
+    broker = make_broker()
+    assert broker.process is not None
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        for number in range(5):
+            client.call(1, "queue.declare", queue=f"q{number}", durable=True)
+    descriptors = Path(f"/proc/{broker.process.pid}/fd")
+    names = []
+    for each in descriptors.iterdir():
+        with contextlib.suppress(OSError):
+            names.append(each.readlink().name)
+    assert "definitions.journal" not in names
+    broker.close()

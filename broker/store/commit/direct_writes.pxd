@@ -9,6 +9,7 @@ cdef class DirectWrites:
     cdef public uint64_t files       # how many may be open for it; 0: no round is written so
     cdef readonly uint64_t rounds    # that were written so
     cdef int most                    # files of one round; 0: not asked yet
+    cdef bint is_against             # the setting: every round is synced by a syncfs
     cdef Flight* flight
     cdef uint8_t* blocks             # what the flight writes
     cdef Round* round                # that is under way, or NULL

@@ -12,6 +12,7 @@ definitions, large rounds, and rounds that an observer has to see.
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
 
+from broker.store.commit.sync_method import ALL, EACH, MEASURED
 from broker.store.files.async_io cimport (
     FLIGHT_FILES, Flight, Write, begin_flight, is_over, wait_for_all,
 )
@@ -39,10 +40,15 @@ cdef extern from "<errno.h>" nogil:
 
 
 cdef class DirectWrites:
-    """One round at a time, which `begin` takes and `ended` gives back."""
+    """One round at a time, which `begin` takes and `ended` gives back. Where every round is to be
+    synced by `sync_method`, that of a write counts as a fdatasync of its file, and one sync for all
+    files of a round does not."""
 
-    def __cinit__(self):
+    def __cinit__(self, str sync_method=MEASURED):
         self.files = 64
+        self.is_against = sync_method == ALL
+        if sync_method == EACH:
+            self.most = 1
 
     def __dealloc__(self):
         if self.round != NULL:
@@ -61,7 +67,7 @@ cdef class DirectWrites:
         cdef int files = 0
         cdef size_t length = 0       # of records for the same file so far
         cdef size_t all_bytes = 0
-        if not self.files or observer != NULL or not writes.count:
+        if not self.files or self.is_against or observer != NULL or not writes.count:
             return False
         for stage in range(STAGES):
             if stage != STAGE_WRITE and stage != STAGE_SYNC and round.stages[stage].count:

@@ -74,7 +74,7 @@ cdef class Persister:
         self.background = Background(root)
         self.wake = wake
         self.writer = IoThread("persister", SYNC_HELPERS)
-        self.direct = DirectWrites()
+        self.direct = DirectWrites(sync_method)
         self.reader = IoThread("reader")
         self.contents = ContentFiles(root, self.has_to_wait_for_large)
         self.indexing = Worker("indexing")

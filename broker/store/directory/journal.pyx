@@ -21,7 +21,9 @@ from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
 from broker.store.files import disk
 from broker.store.files.disk cimport file_close, file_free, file_new
-from broker.store.files.operation cimport File, Op, OP_OPEN, OP_SYNC, OP_WRITE
+from broker.store.files.operation cimport (
+    File, Op, OP_CLOSE, OP_OPEN, OP_SYNC, OP_WRITE,
+)
 from broker.store.files.io_thread cimport Round, STAGE_JOURNAL, round_add
 from broker.store.files.sound_search cimport SoundSearch
 
@@ -195,8 +197,7 @@ cdef class Journal(Dirty):
         cdef bytes data = b"".join(self.pending)
         self.pending = []
         self.listed = False
-        if self.file.fd < 0:
-            round_add(round, STAGE_JOURNAL, OP_OPEN, self.file)
+        round_add(round, STAGE_JOURNAL, OP_OPEN, self.file)
         op = round_add(round, STAGE_JOURNAL, OP_WRITE, self.file)
         op.length = len(data)
         op.data = <uint8_t*> malloc(op.length + 1)
@@ -208,6 +209,8 @@ cdef class Journal(Dirty):
         self.length += op.length
         if not self.persister.no_sync:
             round_add(round, STAGE_JOURNAL, OP_SYNC, self.file)
+        # There is one for each vhost, and the open files that the store may have are others.
+        round_add(round, STAGE_JOURNAL, OP_CLOSE, self.file)
         return 0
 
     cdef int written(self, Round* round) except -1:

@@ -9,6 +9,7 @@ before the loop comes to it.
 """
 
 from libc.stdint cimport uint64_t
+from posix.time cimport nanosleep, timespec
 
 from broker.kernel.threads cimport (
     pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
@@ -23,7 +24,7 @@ cdef extern from "broker/store/files/native_aio.h" nogil:
                           uint64_t offset, bint synced, void* mark)
     void native_aio_sync(iocb* control, int fd, int done, void* mark)
     int native_aio_submit(unsigned long context, int count, iocb** controls, int* error)
-    int native_aio_over(unsigned long context, bint wait, int most, io_event* events)
+    int native_aio_over(unsigned long context, int most, io_event* events)
 
 
 cdef extern from "<errno.h>" nogil:
@@ -33,6 +34,7 @@ cdef extern from "<errno.h>" nogil:
 cdef enum:
     MOST_WRITES = 256            # of all flights of the process
     TAKEN_AT_ONCE = 32
+    PAUSE_NS = 50000             # between two looks of one who waits for all
 
 cdef pthread_mutex_t taking
 pthread_mutex_init(&taking, NULL)
@@ -96,27 +98,36 @@ cdef bint is_over(Flight* flight) noexcept nogil:
     """Takes back what is over; whether all of this flight is."""
     cdef bint over
     pthread_mutex_lock(&taking)
-    take_back(False)
+    take_back()
     over = flight.left == 0
     pthread_mutex_unlock(&taking)
     return over
 
 
 cdef void wait_for_all() noexcept nogil:
-    """Waits until no write is under way."""
-    pthread_mutex_lock(&taking)
-    while flying:
-        take_back(True)
-    pthread_mutex_unlock(&taking)
+    """Waits until no write is under way. In between the loop may ask whether one is over."""
+    cdef timespec pause
+    cdef bint over
+    pause.tv_sec = 0
+    pause.tv_nsec = PAUSE_NS
+    while True:
+        pthread_mutex_lock(&taking)
+        take_back()
+        over = not flying
+        pthread_mutex_unlock(&taking)
+        if over:
+            return
+        nanosleep(&pause, NULL)
 
 
-cdef void take_back(bint wait) noexcept nogil:
+cdef void take_back() noexcept nogil:
+    """Takes back what is over, of all flights."""
     global flying
     cdef io_event events[TAKEN_AT_ONCE]
     cdef int index, count
     if not flying:
         return
-    count = native_aio_over(context, wait, TAKEN_AT_ONCE, events)
+    count = native_aio_over(context, TAKEN_AT_ONCE, events)
     flying -= count
     for index in range(count):
         end(<Write*> <size_t> events[index].data, events[index].res)

@@ -4,8 +4,7 @@ from broker.kernel.threads cimport pthread_cond_t, pthread_mutex_t, sem_t
 from broker.store.files.operation cimport File, Op
 
 
-# The stages of a round, in the order in which they are carried out (DESIGN section 4: journal,
-# directories, segments, then confirms).
+# The stages of a round, in the order in which they are carried out.
 cdef enum:
     STAGE_JOURNAL = 0
     STAGE_MAKE = 1

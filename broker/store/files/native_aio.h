@@ -74,12 +74,11 @@ static inline int native_aio_submit(unsigned long context, int count, struct ioc
     return begun;
 }
 
-/* Those that are over, at least one if `wait`; 0 if there are none. */
-static inline int native_aio_over(unsigned long context, int wait, int most,
-                                  struct io_event *events) {
+/* Those that are over; 0 if there are none. */
+static inline int native_aio_over(unsigned long context, int most, struct io_event *events) {
     long count;
     do {
-        count = syscall(SYS_io_getevents, context, wait ? 1L : 0L, (long)most, events, NULL);
+        count = syscall(SYS_io_getevents, context, 0L, (long)most, events, NULL);
     } while (count < 0 && errno == EINTR);
     return count < 0 ? 0 : (int)count;
 }

@@ -1,4 +1,4 @@
-"""The checks of what is about to be written, made by the thread that writes it."""
+"""The checks of what is about to be written, made by who writes it."""
 
 from libc.stdint cimport uint8_t, uint32_t
 

@@ -16,7 +16,9 @@ The zeros are no part of the segment: recovery cuts them, and they are given bac
 is sealed, when its queue rests, at a clean stop, and before the lengths of files are noted for a
 backup. None are written while files are being copied, or where the disk has little space left.
 
-All but `forget_ahead` is called by the thread that writes, inside the gate, or while that is shut.
+What alters a file is called by the thread that writes, inside the gate, or while that is shut; but
+for `forget_ahead`. The loop asks `has_room` while no round has the file; what it reads of the
+frequency may be a moment old.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t

@@ -157,6 +157,7 @@ cdef class Segments:
     cdef int drop(self, Segment* segment, Dirty owner) except -1
     cdef int remove(self, Segment* segment, Dirty owner) except -1
     cdef int remove_waiting(self, Dirty owner) except -1
+    cdef bint is_postponed(self) noexcept
     cdef bint has_no_files(self) noexcept
     cdef bint is_being_written(self) noexcept
     cdef bint remove_all(self, Dirty owner) except -1

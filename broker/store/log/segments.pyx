@@ -752,6 +752,15 @@ cdef class Segments:
             block = next_block
         return self.remove_waiting(owner)
 
+    cdef bint is_postponed(self) noexcept:
+        """Behind `written`: whether records of the round found no space and go with the next."""
+        cdef Block* block = self.first_block
+        while block != NULL:
+            if block.state == WRITING:
+                return True
+            block = block.next
+        return False
+
     cdef bint has_no_files(self) noexcept:
         """Whether there is no segment, not even one that is removed when its files are not in
         flight."""

@@ -425,8 +425,9 @@ cdef class StreamStore(Dirty):
             return self.finish_delete()
         if self.flying_number == self.safe_number and self.flying_position == self.safe_position:
             return self.sweep()
-        if not round.sync:
-            # The next sync covers what this round wrote: the store has to be in its round.
+        if not round.sync or self.segments.is_postponed():
+            # The next sync covers what this round wrote, and what found no space: the store has to
+            # be in its round.
             self.persister.add(self)
             return self.sweep()
         self.safe_offset = self.flying_offset
