@@ -188,8 +188,9 @@ class Config:
         "amqp",
         134_217_728,
         "size",
-        "largest message body; a larger one closes the channel with 406",
-        most=2**40,
+        "largest message body, 512 MiB at most; a larger one closes the channel with 406",
+        # The store's formats have 30 bits for the length of a whole record (an entry of acks).
+        most=512 * 1024 * 1024,
         reload=True,
     )
     body_in_memory: int = setting(

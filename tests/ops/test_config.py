@@ -122,6 +122,7 @@ def test_it_reads_times_with_units(text: str, value: float) -> None:
         ("--tls-login-san=other", "is not one of dns, email, ip, uri"),
         ("--tls-handshake-timeout=0", "is not a time from 100 ms"),
         ("--tls-ciphers=a\x00b", "is not text without control characters"),
+        ("--max-message-size=513MiB", "'513MiB' is not a size of 0 to 512 MiB"),
     ],
 )
 def test_it_says_what_is_wrong_with_a_value(option: str, told: str) -> None:
