@@ -60,6 +60,7 @@ from broker.stats import Stats
 from broker.store.bodies.settings import body_settings
 from broker.store.commit.settings import direct_files, persister_of
 from broker.store.directory import data_directory, identities, snapshot
+from broker.store.directory.one_file_system import TwoFileSystems
 from broker.store.files import disk
 from broker.vhosts.definitions import Definitions
 from broker.vhosts.policies import Policies
@@ -229,7 +230,7 @@ class Broker(SignIn):
             if failed:
                 data_directory.forget_failed_sync(str(config.data_dir))
             self.marks.recovered()
-        except SettingsError as error:
+        except (SettingsError, TwoFileSystems) as error:
             raise StartError(str(error), os.EX_CONFIG) from None
         except (OSError, ValueError) as error:
             raise StartError(f"cannot recover {config.data_dir}: {error}", os.EX_IOERR) from None

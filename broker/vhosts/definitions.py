@@ -17,6 +17,7 @@ import msgspec
 
 from broker.queues import types as queue_types
 from broker.settings.files import SettingsError, SettingsFiles
+from broker.store.directory import one_file_system
 from broker.store.files import disk
 from broker.store.log.recovery import keep_bodies_of
 from broker.vhosts.defining import DIRECTORIES
@@ -72,7 +73,8 @@ class Definitions:
     def recover(self, first_vhost: str | None = None) -> None:
         """Reads what there is, removes what was deleted, and finds the messages. `first_vhost` is
         made where there is no vhost; without it, `/` where no list says that there is none. Raises
-        SettingsError or OSError."""
+        SettingsError, TwoFileSystems or OSError."""
+        one_file_system.check(self._directory)
         self._count_boot()
         self._records.clear()
         rows = self._files.load(VHOSTS_FILE, list[VHostRecord])
@@ -176,12 +178,14 @@ class Definitions:
     def prepare(self, count: int, owned: Iterable[str]) -> list[int]:
         """Incarnation ids of `count` new vhosts, whose directories are there when it returns;
         `owned` are those of features. For a thread: each is some syncs. The next start removes
-        those that were not used. Raises OSError."""
+        those that were not used. Raises OSError: TwoFileSystems where one was mounted since the
+        start."""
         found = [self.next_incarnation() for _ in range(count)]
         tops = [f"{self._directory}/vhosts/{incarnation:016x}" for incarnation in found]
         inner = (*DIRECTORIES, *owned)
         disk.makedirs(f"{self._directory}/vhosts")
         disk.make_all([path for top in tops for path in (top, *(f"{top}/{one}" for one in inner))])
+        one_file_system.check_these(self._directory, tops)
         return found
 
     def create_vhost(
