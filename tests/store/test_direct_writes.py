@@ -309,6 +309,53 @@ def test_a_write_that_the_kernel_refuses_ends_all_confirming(make: Callable[...,
     assert "Bad file descriptor in write" in driven.failed
 
 
+def refuse_direct_writes(segment: Path) -> None:
+    """The next one fails with EINVAL, as where the disk has larger blocks: its descriptor is that
+    of a file which takes nothing but a number."""
+    (descriptor,) = open_for_direct(segment)
+    with Path("/proc/self/oom_score_adj").open("w") as numbers:
+        os.dup2(numbers.fileno(), descriptor)
+
+
+def test_small_rounds_go_through_the_page_cache_where_direct_writes_are_refused(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make()
+    sent = publish(driven, range(2 * UNTIL_SPACE))
+    before = direct_rounds(driven)
+    (segment,) = driven.files("msgs")
+    refuse_direct_writes(segment)
+    sent += publish(driven, range(2 * UNTIL_SPACE, ROUNDS))
+    assert driven.failed is None
+    assert driven.persister.direct.rounds == before
+    assert not open_for_direct(segment)
+    driven.kill()
+    again = make()
+    assert again.recover() == []
+    assert again.drain() == sent
+
+
+def test_large_rounds_go_through_the_page_cache_where_direct_writes_are_refused(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make(segment_size=64 << 20)
+    bodies = [body(number, 10_000) for number in range(20)]
+    for _ in range(UNTIL_SPACE):
+        publish_large(driven, bodies)
+    direct_rounds(driven)
+    (segment,) = driven.files("msgs")
+    refuse_direct_writes(segment)
+    for _ in range(3 * UNTIL_SPACE):
+        publish_large(driven, bodies)
+        # It is not tried again, which would write each round twice.
+        assert not open_for_direct(segment)
+    assert driven.failed is None
+    driven.kill()
+    again = make(segment_size=64 << 20)
+    assert again.recover() == []
+    assert again.drain() == 4 * UNTIL_SPACE * bodies
+
+
 @pytest.mark.parametrize("refused", range(4))
 def test_one_of_several_writes_that_the_kernel_refuses_ends_all_confirming(
     make: Callable[..., Driven], tmp_path: Path, refused: int

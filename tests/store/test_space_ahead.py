@@ -3,6 +3,10 @@ of it, whenever the broker ends and whatever is copied meanwhile."""
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +15,9 @@ import pytest
 
 from broker.store.directory import snapshot
 from broker.store.files import gate
+from tests.appliance import ROOT
 from tests.inner import space_ahead_after
+from tests.store import refused_calls
 from tests.store.driven import Driven
 
 ROUNDS = 40
@@ -196,3 +202,31 @@ def test_all_is_written_only_when_no_record_and_no_ack_waits(make: Callable[...,
     assert not driven.persister.has_written_all
     driven.sync()
     assert driven.persister.has_written_all
+
+
+def with_fallocate_refused(directory: Path, error: int) -> tuple[str, int]:
+    """How large rounds failed, and how many messages there are after a restart."""
+    command = [sys.executable, "-m", "tests.store.refused_calls", str(directory), str(error)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=120)
+    if done.returncode == refused_calls.NO_FILTER:
+        pytest.skip("no process may have its calls refused here")
+    assert done.returncode == 0
+    failed, count = done.stdout.split("\n", 1)
+    return failed, int(count)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [errno.ENOSYS, errno.EPERM, errno.ENODEV, errno.EOPNOTSUPP, errno.ENOSPC, errno.EDQUOT],
+    ids=errno.errorcode.get,
+)
+def test_rounds_are_written_where_no_space_can_be_reserved(tmp_path: Path, error: int) -> None:
+    every = refused_calls.ROUNDS * refused_calls.MESSAGES
+    assert with_fallocate_refused(tmp_path, error) == ("None", every)
+
+
+def test_a_disk_that_fails_while_space_is_reserved_ends_all_confirming(tmp_path: Path) -> None:
+    failed, count = with_fallocate_refused(tmp_path, errno.EIO)
+    assert failed.startswith(os.strerror(errno.EIO))
+    # What was synced before; space is not asked for at once.
+    assert count >= 10 * refused_calls.MESSAGES

@@ -61,6 +61,7 @@ cdef struct File:
     int64_t rounds_since     # monotonic ns
     uint64_t usual_length    # of the longer ones of the last rounds
     int direct_fd            # for direct I/O; -1: not open
+    bint refuses_direct      # a write of it was refused: it is not opened for that again
     uint8_t* block           # the block of the file in which `written` lies, if `direct_fd` is open
     bint is_block_old        # it is to be read first
     File* before_ahead

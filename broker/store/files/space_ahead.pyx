@@ -74,7 +74,7 @@ cdef extern from "<stdlib.h>" nogil:
 
 
 cdef extern from "<errno.h>" nogil:
-    int EINVAL, ENOENT, ENOMEM, EOPNOTSUPP
+    int EINVAL, EIO, ENOENT, ENOMEM, EOPNOTSUPP
 
 
 # After more than `rounds_before` rounds in `within_ns` a file gets space ahead.
@@ -158,6 +158,11 @@ cdef void write_direct(Op* op) noexcept nogil:
         op.file.direct_fd, blocks, length, op.offset - op.offset % BLOCK_BYTES)
     if op.error == 0:
         note_blocks(op, 1, blocks)
+    elif op.error == EINVAL or op.error == EOPNOTSUPP:
+        # The disk has larger blocks than ours, or the file system opens files so and no more.
+        op.file.refuses_direct = True
+        forget_direct(op.file)
+        op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
     free(memory)
 
 
@@ -224,7 +229,9 @@ cdef void extend(Op* op, uint64_t end) noexcept nogil:
             error = native_reserve(file.fd, start, end - start) if end > start else 0
         else:
             error = native_write_all(file.direct_fd, zeros, end - start, start)
-    if error == EINVAL or error == EOPNOTSUPP:
+    if error and error != EIO and not is_full(error):
+        # Some file systems have no such calls, and what guards a container may forbid them, each
+        # with an error of its own.
         forget_direct(file)
         if is_large:
             return
@@ -234,8 +241,9 @@ cdef void extend(Op* op, uint64_t end) noexcept nogil:
         enlist(file)
         file.ahead = end
         file.is_reserved = is_large or (file.is_reserved and not is_new)
-    elif not is_full(error):
+    elif error == EIO:
         op.error = error
+    # The write of the records reports any other one, if it concerns that.
 
 
 cdef void tell_zeros(File* file, uint64_t start, uint64_t end, int error) noexcept nogil:
@@ -251,7 +259,7 @@ cdef void open_direct(Op* op) noexcept nogil:
     """Opens a file for direct I/O as well, where the kernel has that."""
     global direct_files
     cdef File* file = op.file
-    if not op.direct_files or not is_available():
+    if not op.direct_files or file.refuses_direct or not is_available():
         return
     pthread_mutex_lock(&listing)
     if direct_files < op.direct_files:
