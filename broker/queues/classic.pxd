@@ -64,6 +64,7 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef bint may_drop(self) except -1
     cdef int64_t message_ttl(self) noexcept
     cdef bint is_expired(self, Message* message) noexcept
+    cdef bint expires_next(self, Message* message) noexcept
     cdef int expire(self) except -1
     cdef int64_t expire_level(self, int level) except -1
     cdef bint drain(self) except -1

@@ -164,8 +164,7 @@ cdef class ClassicQueue(DeclaredQueue):
                 self.features |= HAS_EXPIRY
             if self.features & HAS_LENGTH_LIMIT:
                 self.drop_heads()
-            if self.features & HAS_EXPIRY and not self.pending and (
-                    self.expiry is None or self.expiry.timer is None):
+            if self.features & HAS_EXPIRY and not self.pending and self.expires_next(message):
                 self.turn.touch_queue(self)
         if is_held:
             return HELD
@@ -780,6 +779,17 @@ cdef class ClassicQueue(DeclaredQueue):
         # Both times are rounded down to milliseconds: only the next one is after the deadline
         # for sure.
         return ttl >= 0 and message.timestamp + ttl < clock.now_ms
+
+    cdef bint expires_next(self, Message* message) noexcept:
+        """Whether a message that was just stored may expire before the timer looks: that may wait
+        for one that has left, or for the head of another level."""
+        cdef int64_t ttl
+        if self.expiry is None or self.expiry.timer is None:
+            return True
+        if self.store.ready > 1 and not self.features & HAS_PRIORITIES:
+            return False
+        ttl = ttl_of(message, self.message_ttl())
+        return ttl >= 0 and message.timestamp + ttl < self.expiry.at
 
     cdef int expire(self) except -1:
         """Drops expired messages from the head of each level and sets the timer for the next

@@ -202,6 +202,9 @@ class WebSocketProtocol(asyncio.BufferedProtocol):
         self._rests.pause()
 
     def resume_reading(self) -> None:
+        if self._rests.paused:
+            # What the peer sent meanwhile, or was asked, was not heard.
+            self._heard_at = asyncio.get_running_loop().time()
         self._rests.resume()
 
     def receive_freely(self) -> None:

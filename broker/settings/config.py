@@ -284,6 +284,14 @@ class Config:
         " with more, nothing further is read from it",
         least=64 * 1024,
     )
+    unanswered_max: int = setting(
+        "amqp",
+        10_000,
+        "count",
+        "answers that may wait in a connection, for the disk, for messages or for a client that"
+        " takes nothing; with more, nothing further is read from it",
+        least=100,
+    )
     publish_share: int = setting(
         "amqp",
         15,

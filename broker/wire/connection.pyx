@@ -97,7 +97,8 @@ cdef class Connection(FrameParser):
                  int64_t connected_at_ms, tls=None, bint proxied=False):
         config = host.config
         super().__init__(
-            turn, transport, fd, budget=config.pre_login_bytes, unsent_max=config.unsent_max
+            turn, transport, fd, budget=config.pre_login_bytes, unsent_max=config.unsent_max,
+            unanswered_max=config.unanswered_max,
         )
         self._host = host
         self._clients = host.clients

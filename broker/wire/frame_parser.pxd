@@ -21,7 +21,8 @@ cdef enum:
     YIELDING = 8             # nothing is until the next turn
     UNSENT = 16              # nothing is, while the peer takes nothing of what it was answered
     WORKING = 32             # nothing is, while long work is carried out (`long_work.py`)
-    WAITING = PAUSED | COLLECTING | YIELDING | UNSENT | WORKING
+    UNANSWERED = 64          # nothing is, while too many of its answers wait
+    WAITING = PAUSED | COLLECTING | YIELDING | UNSENT | WORKING | UNANSWERED
 
 
 cdef class FrameParser(ChannelHost):
@@ -37,6 +38,7 @@ cdef class FrameParser(ChannelHost):
     cdef readonly uint64_t recv_oct
     cdef readonly uint64_t recv_cnt
     cdef uint64_t unsent_max             # bytes that may wait for a peer that takes nothing
+    cdef uint64_t unanswered_max         # answers that may wait, for the disk or for a message
     cdef uint64_t budget                 # bytes that may come before login, or after the end
     cdef readonly uint16_t channel_max
     cdef uint16_t current_channel

@@ -22,6 +22,7 @@ class FrameParser(ChannelHost):
         *,
         budget: int = 65536,
         unsent_max: int = 1 << 20,
+        unanswered_max: int = 10_000,
     ) -> None: ...
     @property
     def output(self) -> Output: ...

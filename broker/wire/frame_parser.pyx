@@ -74,7 +74,7 @@ cdef class FrameParser(ChannelHost):
     the vhost."""
 
     def __init__(self, Turn turn, transport, int fd=-1, *, uint64_t budget=65536,
-                 uint64_t unsent_max=1 << 20):
+                 uint64_t unsent_max=1 << 20, uint64_t unanswered_max=10_000):
         self.turn = turn
         self.transport = transport
         self.output = Output(turn, transport, fd, self)
@@ -85,6 +85,7 @@ cdef class FrameParser(ChannelHost):
         self.numbered_high = {}
         self.budget = budget
         self.unsent_max = unsent_max
+        self.unanswered_max = unanswered_max
         self.channel_max = 0
 
     def __dealloc__(self):
@@ -194,6 +195,9 @@ cdef class FrameParser(ChannelHost):
         if self.output.congested and self.phase == RUNNING and self.is_stuck:
             self.holding |= UNSENT
             self.stop_reading()
+        if self.output.held_replies > self.unanswered_max and self.phase == RUNNING:
+            self.holding |= UNANSWERED
+            self.stop_reading()
         return 0
 
     cdef void count_chunk(self, size_t length) noexcept:
@@ -217,8 +221,22 @@ cdef class FrameParser(ChannelHost):
 
     @property
     def is_unread(self):
-        """Whether the peer is not read because it does not read its answers."""
-        return self.holding & UNSENT != 0
+        """Whether the peer is not read because it does not read its answers, or too many wait."""
+        return self.holding & (UNSENT | UNANSWERED) != 0
+
+    cdef int answered(self) except -1:
+        if self.holding & UNANSWERED and self.output.held_replies <= self.unanswered_max // 2:
+            # A queue may be at work.
+            self.turn.wait_in_line(self.take_unanswered)
+        return 0
+
+    def take_unanswered(self):
+        """Few enough answers wait: takes the rest of what came, then reads on."""
+        if self.holding & UNANSWERED:
+            self.holding &= ~UNANSWERED
+            if self.phase != CLOSED:
+                self.read_on()
+                self.take_waiting()
 
     def writable(self):
         """The transport takes bytes again: sends the waiting answers, then reads the rest."""
@@ -409,7 +427,8 @@ cdef class FrameParser(ChannelHost):
                 while length - at >= 8 and self.phase != CLOSED and not (
                         self.holding and self.holds_back(data + at, length - at)):
                     size = load32(data + at + 3)
-                    if data[at] == 1 and load32(data + at + 7) == METHOD_PUBLISH:
+                    if (data[at] == 1 and length - at >= 11
+                            and load32(data + at + 7) == METHOD_PUBLISH):
                         taken = self.publishes(data + at, length - at, size)
                         if taken:
                             at += taken

@@ -27,3 +27,4 @@ cdef class HeldReplies:
     cdef HeldReply reserve(self)
     cdef int fill(self, HeldReply reply, bytes data, then, bint waits) except -1
     cdef bint send(self) except -1
+    cdef int forget(self) except -1

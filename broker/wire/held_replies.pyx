@@ -47,6 +47,7 @@ cdef class HeldReplies:
         reply.data = data
         reply.then = then
         self.replies.append(reply)
+        self.output.held_replies += 1
         return reply
 
     cdef HeldReply reserve(self):
@@ -70,9 +71,17 @@ cdef class HeldReplies:
         while self.replies:
             reply = self.replies[0]
             if reply.is_open or reply.ticket > self.over:
-                return False
+                break
             self.replies.popleft()
+            self.output.held_replies -= 1
             self.output.send(reply.data)
             if reply.then is not None:
                 reply.then()
-        return self.ticket <= self.over
+        self.output.owner.answered()
+        return not self.replies and self.ticket <= self.over
+
+    cdef int forget(self) except -1:
+        """None is sent any more."""
+        self.output.held_replies -= <uint64_t> len(self.replies)
+        self.replies.clear()
+        return 0

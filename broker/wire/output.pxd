@@ -62,6 +62,7 @@ cdef class OutputOwner:
     cdef bint stirs
     cdef bint channels_stir      # and they were more than heartbeats
     cdef int uncongested(self) except -1
+    cdef int answered(self) except -1
 
 
 cdef class Output(Task):
@@ -79,6 +80,7 @@ cdef class Output(Task):
     cdef readonly uint64_t send_oct
     cdef readonly uint64_t send_cnt
     cdef list confirmers
+    cdef uint64_t held_replies       # of its channels, which wait for the disk or for a message
     cdef size_t passed               # bytes that the socket got in this turn, before its end
     cdef object large                # deque of contents that precede what is in `out`; or None
 

@@ -61,6 +61,10 @@ cdef class OutputOwner:
         """There is room again: deliveries may continue."""
         return 0
 
+    cdef int answered(self) except -1:
+        """Some replies of a channel wait no more."""
+        return 0
+
 
 cdef class Output(Task):
     """Outgoing bytes of one connection, the `owner`. `transport` has `.write(bytes)` and

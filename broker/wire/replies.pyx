@@ -86,4 +86,6 @@ cdef class Replies:
 
     def forget(self):
         """The connection ends: no reply is sent any more."""
+        if self.held is not None:
+            self.held.forget()
         self.held = None

@@ -312,7 +312,8 @@ class AmqpCarrier:
         status.in_flight = flight.count
         status.held = flight.held_count
         if flight.limit:
-            status.remaining = max(0, flight.limit - flight.moved - flight.dropped)
+            left = flight.moved + flight.dropped + flight.parted_count
+            status.remaining = max(0, flight.limit - left)
 
 
 async def close(*ends: End) -> None:

@@ -333,6 +333,32 @@ def test_ids_survive_a_restart(make_broker: Callable[..., Appliance], how: str) 
             assert sorted(drain(client, "behind"), key=int) == kept
 
 
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_ids_survive_several_restarts(
+    make_broker: Callable[..., Appliance], *, is_torn: bool
+) -> None:
+    """A crash that tears the last entry of a file makes the next start begin another one."""
+    broker = make_broker()
+    directory = next((broker.data_dir / "vhosts").iterdir()) / "deduplication"
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        declare_durable(client)
+        confirmed(client, 1, range(100))
+    for restart in range(4):
+        broker.kill()
+        if is_torn:
+            for each in directory.iterdir():
+                with max(each.iterdir()).open("ab") as newest:
+                    newest.write(b"torn")
+        broker.start()
+        with Client.open((broker.host, broker.amqp_port)) as client:
+            client.call(1, "confirm.select")
+            confirmed(client, 1, range(100 + restart, 101 + restart))
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        client.call(1, "confirm.select")
+        confirmed(client, 1, range(104))
+        assert ready(client, "once") == ready(client, "behind") == 104
+
+
 def test_the_time_of_an_id_goes_on_while_the_broker_is_down(
     make_broker: Callable[..., Appliance],
 ) -> None:

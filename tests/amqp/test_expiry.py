@@ -1,6 +1,7 @@
 """Messages and queues that go by themselves: when, and never before."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -35,6 +36,34 @@ def test_a_message_expires_by_its_own_expiration(client: Client) -> None:
     assert count == 1
     seconds_until(lambda: ready(client, queue) == 0)
     came_within(started, 0.25, 0.8)
+
+
+def held_by_a_consumer(client: Client, queue: str) -> None:
+    client.call(1, "basic.consume", queue=queue, consumer_tag="short")
+    client.send_method(1, "basic.ack", delivery_tag=client.expect_message(channel=1).tag)
+    client.call(1, "basic.cancel", consumer_tag="short")
+
+
+def purged(client: Client, queue: str) -> None:
+    client.call(1, "queue.purge", queue=queue)
+
+
+@pytest.mark.parametrize("leave", [held_by_a_consumer, purged])
+def test_a_message_expires_in_time_where_one_with_more_time_was_before(
+    client: Client, leave: Callable[[Client, str], None]
+) -> None:
+    queue = limited(client)
+    fill(client, queue, b"long", expiration="3600000")
+    leave(client, queue)
+    fill(client, queue, b"short", expiration="100")
+    seconds_until(lambda: ready(client, queue) == 0)
+
+
+def test_a_message_expires_in_time_before_one_of_lower_priority(client: Client) -> None:
+    queue = limited(client, x_max_priority=5)
+    fill(client, queue, b"long", expiration="3600000", priority=0)
+    fill(client, queue, b"short", expiration="100", priority=5)
+    seconds_until(lambda: ready(client, queue) == 1)
 
 
 @pytest.mark.parametrize("ttl", [2**62, 2**63 - 1])

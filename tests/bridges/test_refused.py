@@ -123,6 +123,26 @@ async def test_refused_messages_stay_when_the_dead_letter_exchange_goes_away(
         assert await ready(bench.here, f"{bench.queue}-dlx") == 3
 
 
+async def test_refused_messages_count_for_how_many_a_shovel_takes(
+    bench: Bench, there: Connection, far: Appliance
+) -> None:
+    """Else it would take more behind a lost connection, or wait for ever for those."""
+    letters = f"{bench.queue}-dead"
+    await bench.declare(letters)
+    async with there.channel() as channel:
+        await declare(channel, bench.target, x_max_length=5, x_overflow="reject-publish")
+    await bench.publish(12)
+    await bench.put(
+        dest_uri=far.amqp_url,
+        dest_queue=bench.target,
+        src_delete_after=20,
+        on_refused="dead-letter",
+        dead_letter_queue=letters,
+    )
+    row = await bench.until(lambda row: row["counts"]["dead_lettered"] == 7 and row["pending"] == 0)
+    assert row["remaining"] == 8
+
+
 async def test_refused_messages_go_to_the_queue_that_the_shovel_names(
     bench: Bench, there: Connection, far: Appliance
 ) -> None:

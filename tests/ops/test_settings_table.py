@@ -79,6 +79,7 @@ GOOD = {
     "tier_reads_at_once": "7",
     "tier_uploads_at_once": "7",
     "tiers_nice": "7",
+    "unanswered_max": "700",
     "unsent_max": "3 MiB",
     "usage_hourly_keep": "100 d",
     "usage_keep": "100 d",

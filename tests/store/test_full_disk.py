@@ -250,6 +250,73 @@ def test_a_consumer_at_the_end_of_a_stream_misses_nothing_that_waited_for_space(
     broker.close()
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_id_of_a_message_that_never_found_space_is_not_remembered(
+    make_hardly_limited: Callable[[], Appliance], small_disk: SmallDisk, *, is_killed: bool
+) -> None:
+    """Else the message would be dropped as a duplicate, and confirmed, when it is sent again."""
+    broker = make_hardly_limited()
+    FullDisk(broker, small_disk, seed=0)
+
+    def publish(client: Client, numbers: range) -> None:
+        for number in numbers:
+            client.publish(
+                1,
+                "",
+                "once",
+                bytes(100_000),
+                headers={"x-deduplication-header": f"{number}"},
+                delivery_mode=2,
+            )
+
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        once = {"x-message-deduplication": True}
+        client.call(1, "queue.declare", queue="once", durable=True, arguments=once)
+        client.call(1, "confirm.select")
+        publish(client, range(1))
+        expect_confirmed(client, 1)
+        small_disk.fill()
+        publish(client, range(1, 6))
+        # The round without space is over when a later one is.
+        with Client.open((broker.host, broker.amqp_port)) as other:
+            other.call(1, "queue.declare", queue="made on a full disk", durable=True)
+    if is_killed:
+        broker.kill()
+    else:
+        broker.stop()
+    small_disk.clear()
+    broker.start()
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        client.call(1, "confirm.select")
+        publish(client, range(6))
+        expect_confirmed(client, 6)
+        assert client.call(1, "queue.declare", queue="once", passive=True).message_count == 6
+    broker.close()
+
+
+def test_a_stream_that_is_deleted_on_a_full_disk_gives_its_space_back(
+    make_hardly_limited: Callable[[], Appliance], small_disk: SmallDisk
+) -> None:
+    broker = make_hardly_limited()
+    FullDisk(broker, small_disk, seed=0)
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        before = set(broker.data_dir.glob("vhosts/*/queues/*"))
+        stream = {"x-queue-type": "stream"}
+        client.call(1, "queue.declare", queue="s", durable=True, arguments=stream)
+        client.call(1, "confirm.select")
+        client.publish(1, "", "s", bytes(100_000), delivery_mode=2)
+        expect_confirmed(client, 1)
+        (directory,) = set(broker.data_dir.glob("vhosts/*/queues/*")) - before
+        small_disk.fill()
+        for _ in range(5):
+            client.publish(1, "", "s", bytes(100_000), delivery_mode=2)
+        with Client.open((broker.host, broker.amqp_port)) as other:
+            other.call(1, "queue.declare", queue="made on a full disk", durable=True)
+            other.call(1, "queue.delete", queue="s")
+        wait_for(lambda: not directory.exists())
+    broker.close()
+
+
 @pytest.mark.parametrize("nth", [2, 5, 30])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
 def test_a_write_without_space_is_repeated_and_a_sync_is_not(

@@ -9,6 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 
+from broker.server.websocket import GONE_AFTER_S
 from tests.websocket.conftest import Listen
 
 AMQP_HEADER = b"AMQP\x00\x00\x09\x01"
@@ -324,6 +325,18 @@ async def test_a_silent_browser_is_pinged_and_then_dropped(
     monkeypatch.setattr("broker.server.websocket.GONE_AFTER_S", 0.1)
     await connection.until(lambda: connection.reasons)
     writer.close()
+
+
+async def test_a_browser_that_was_not_read_for_long_is_not_taken_for_gone(listen: Listen) -> None:
+    """As during an alarm, when a browser that was blocked rightly sends nothing."""
+    broker, url = await listen()
+    async with connect(url):
+        transport = (await broker.accepted.get()).transport
+        transport.pause_reading()
+        transport._heard_at -= 2 * GONE_AFTER_S  # as if the pause had been so long
+        transport.resume_reading()
+        transport.look_at_clock(asyncio.get_running_loop().time())
+        assert not transport.is_closing()
 
 
 async def _tcp(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -15,7 +15,7 @@ cdef class IdLog(Dirty):
     cdef File* file                      # the one that grows
     cdef uint32_t number
     cdef uint32_t entries                # in it, as handed to the writer
-    cdef list older                      # numbers of the files before it, oldest first
+    cdef list older                      # [(number, entries)] of the files before it, oldest first
     cdef list leaving                    # addresses of files that go when they are in use no more
     cdef list pending                    # [(id, expires, published)] not yet handed to the writer
     cdef list ready                      # those before them, for the round that has begun

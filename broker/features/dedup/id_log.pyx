@@ -3,7 +3,7 @@
 
 Ids are written in the round of their messages, but behind its syncs (`STAGE_BEHIND`): an id that is
 found after a crash stands for a message that is safe, and a message that was confirmed has its id
-there. Only the last two files are kept; each has room for a whole cache.
+there. The oldest file goes when those behind it have as many ids as the cache.
 """
 
 import os
@@ -45,38 +45,45 @@ cdef class IdLog(Dirty):
         file_free(self.file)
 
     def recover(self, problems: list) -> list:
-        """[(id, expires, published)] of the last run, oldest first. A new file is begun behind
-        them. Read errors are appended to `problems`."""
-        found = []
+        """[(id, expires, published)] of the last run, oldest first. The last file grows on if all
+        of it is sound, else a new one is begun. Read errors are appended to `problems`."""
+        cdef list found = []
+        cdef Py_ssize_t before
         for name in disk.listdir(self.directory):
             if not (name.startswith("ids.") and name[4:].isdigit()):
                 continue
             self.directory_made = True
             number = int(name[4:])
             path = f"{self.directory}/{name}"
+            before = len(found)
+            is_sound = False
             try:
-                found += self.read(path, number)
+                is_sound = self.read(path, number, found)
             except OSError as error:
                 problems.append(
                     f"{path} cannot be read: {error.strerror}; messages with ids that only it "
                     "tells may be taken twice")
-            self.older.append(number)
-            self.number = max(self.number, number)
+            self.older.append((number, len(found) - before))
+        if self.older:
+            self.number = number
+            if is_sound:
+                self.file = file_new(path)
+                _, self.entries = self.older.pop()
         return found
 
-    def read(self, path: str, number: int) -> list:
-        """The sound entries of one file; what follows the first unsound one was never confirmed."""
+    def read(self, path: str, number: int, found: list) -> bool:
+        """Adds the sound entries of one file to `found`; what follows the first unsound one was
+        never confirmed. Returns whether there is none."""
         data = disk.read(path)
-        found = []
         if data[:len(MAGIC)] != MAGIC:
-            return found
+            return False
         seed = seed_of(self.incarnation, number, 0)
         for at in range(len(MAGIC), len(data) - ENTRY.size + 1, ENTRY.size):
             identity, expires, published, check = ENTRY.unpack_from(data, at)
             if crc32c(data[at:at + ENTRY.size - 4], seed) != check:
-                break
+                return False
             found.append((identity, expires, published))
-        return found
+        return (len(data) - len(MAGIC)) % ENTRY.size == 0
 
     def append(self, identity: bytes, expires: int, published: int) -> None:
         """Remembers an id; on disk with the next synced round."""
@@ -89,18 +96,18 @@ cdef class IdLog(Dirty):
         self.ready = [entry for entry in self.ready if entry[0] != identity]
 
     cdef int start_file(self, uint32_t number) except -1:
-        """The next file; the ones before the last full one go."""
+        """The next file; those that are not needed for a whole cache go."""
         cdef Round* round
         cdef size_t address
         cdef File* old
         if self.file != NULL:
-            self.older.append(self.number)
+            self.older.append((self.number, self.entries))
             self.leaving.append(<size_t> self.file)
         self.number = number
         self.entries = 0
         self.file = file_new(f"{self.directory}/ids.{number:010d}")
-        while len(self.older) > 1:
-            gone = self.older.pop(0)
+        while sum(count for _, count in self.older[1:]) >= self.entries_max:
+            gone, _ = self.older.pop(0)
             path = f"{self.directory}/ids.{gone:010d}"
             round = round_new()
             for address in self.leaving:
@@ -188,7 +195,7 @@ cdef class IdLog(Dirty):
         if not self.directory_made:
             return
         if self.file != NULL:
-            self.older.append(self.number)
+            self.older.append((self.number, self.entries))
             self.leaving.append(<size_t> self.file)
             self.file = NULL
         for address in self.leaving:
@@ -201,7 +208,7 @@ cdef class IdLog(Dirty):
         known = {}
         for address in self.leaving:
             known[os.fsdecode(<bytes> (<File*> address).path)] = address
-        for number in self.older:
+        for number, _ in self.older:
             path = f"{self.directory}/ids.{number:010d}"
             if path in known:
                 address = known[path]

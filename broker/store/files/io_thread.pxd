@@ -79,6 +79,7 @@ cdef class IoThread:
     cdef void loop(self) noexcept nogil
     cdef Op* run_stage(self, OpList* ops, bint in_order) noexcept nogil
     cdef Op* run_postponable(self, OpList* ops) noexcept nogil
+    cdef Op* run_behind(self, OpList* ops) noexcept nogil
     cdef bint wait_for_space(self) noexcept nogil
     cdef void submit(self, Round* round) noexcept
     cdef void drain(self) noexcept

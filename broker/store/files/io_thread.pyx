@@ -159,7 +159,9 @@ cdef class IoThread:
                 for i in range(ops.count):
                     run_op(&ops.ops[i])
                 continue
-            if stage == STAGE_SYNC and self.helper_count and ops.count > 1:
+            if stage == STAGE_BEHIND:
+                failed = self.run_behind(ops)
+            elif stage == STAGE_SYNC and self.helper_count and ops.count > 1:
                 failed = self.share(ops)
             else:
                 failed = self.run_stage(ops, stage != STAGE_WRITE)
@@ -245,6 +247,18 @@ cdef class IoThread:
                 self.full = postponed = True
         self.full = postponed
         return NULL
+
+    cdef Op* run_behind(self, OpList* ops) noexcept nogil:
+        """What is written only when all records of the round are on disk: postponed with them.
+
+        Returns the operation that failed for good.
+        """
+        cdef int i
+        for i in range(ops.count):
+            ops.ops[i].can_wait = self.full
+            if self.full:
+                ops.ops[i].error = ENOSPC
+        return NULL if self.full else self.run_stage(ops, True)
 
     cdef bint wait_for_space(self) noexcept nogil:
         """The disk is full: uses the reserve, or waits a moment. False: the broker stops and cannot

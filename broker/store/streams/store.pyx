@@ -470,7 +470,7 @@ cdef class StreamStore(Dirty):
 
     cdef int finish_delete(self) except -1:
         cdef Summary summary
-        if self.segments.first_block != NULL or self.reads or self.metas_in_flight:
+        if self.segments.is_being_written() or self.reads or self.metas_in_flight:
             return 0
         if self.offsets.is_busy():
             self.persister.retry_later(self)
