@@ -57,6 +57,7 @@ cdef class FrameParser(ChannelHost):
 
     cdef void use(self, uint64_t* row) noexcept
     cdef int receive(self, const uint8_t* data, size_t length) except -1
+    cpdef receive_freely(self)
     cdef int take_waiting(self) except -1
     cdef int holds_back(self, const uint8_t* frame, size_t length) except -1
     cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1

@@ -318,6 +318,13 @@ cdef class FrameParser(ChannelHost):
             self.read_on()
             self.take_waiting()
 
+    cpdef receive_freely(self):
+        """The client uses publisher confirms, or sends long messages (`broker/server/rests.py`).
+        What comes through a proxy or a relay has a transport of asyncio, which does not care."""
+        let_grow = getattr(self.transport, "receive_freely", None)
+        if let_grow is not None:
+            let_grow()
+
     cpdef await_collected(self, channel):
         """The disk is behind with a body of this channel, or reads it back: parsing stops until
         `collected`."""
@@ -521,7 +528,7 @@ cdef class FrameParser(ChannelHost):
             if channel.upload.header(payload, size):
                 channel.content()
             elif channel.upload.is_long():
-                self.transport.receive_freely()
+                self.receive_freely()
         elif channel.upload.is_whole_body(payload, size):
             channel.content()
         else:

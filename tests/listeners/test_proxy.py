@@ -80,6 +80,15 @@ def test_what_follows_in_the_same_packet_is_not_lost(broker: Appliance) -> None:
         client.expect("connection.start", 0)
 
 
+def test_confirms_and_long_messages_pass(broker: Appliance) -> None:
+    with raw.Client((broker.host, broker.amqp_port)) as client:
+        enter(client, LINE)
+        client.call(1, "channel.open")
+        client.call(1, "confirm.select")
+        client.publish(1, "", "nowhere", bytes(3_000_000))
+        client.expect("basic.ack", 1, delivery_tag=1)
+
+
 @pytest.mark.parametrize("header", [LINE, SIX, LOCAL, b"PROXY UNKNOWN\r\n"])
 def test_guest_never_gets_in_through_a_proxy(broker: Appliance, header: bytes) -> None:
     """Whatever address is told, this machine's own included."""

@@ -78,7 +78,7 @@ def confirm_select(connection: Connection, channel: Channel, no_wait: bool) -> N
     if channel.transaction is not None:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
     channel.select_confirms()
-    connection.transport.receive_freely()
+    connection.receive_freely()
     answer(channel, no_wait, "confirm.select-ok")
 
 
