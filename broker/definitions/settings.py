@@ -81,6 +81,7 @@ class Settings:
             parameter = old
 
         def do() -> Undo:
+            plan.tenants.there(parameter.vhost)
             was = parameters.get(*key)
             parameters.put(parameter)
             return lambda: parameters.put(was) if was is not None else parameters.delete(*key)
@@ -172,10 +173,10 @@ class Settings:
             plan.check_room(kind, vhost, policies.how_many(vhost, operator=operator), policies.most)
 
         def tell() -> None:
-            data = {"vhost": vhost, "name": name, "operator": operator}
-            self._broker.emit("policy.changed", data)
+            self._tell(vhost, name, operator=operator)
 
         def do() -> Undo:
+            plan.tenants.there(vhost)
             was = policies.get(vhost, name, operator=operator)
             policies.put(policy, operator=operator)
             tell()
@@ -192,6 +193,10 @@ class Settings:
         before = msgspec.to_builtins(old) if old is not None else None
         if plan.change(row, before, {**content, "definition": kept}, do):
             plan.swept.add(vhost)
+
+    def _tell(self, vhost: str, name: str, *, operator: bool) -> None:
+        data = {"vhost": vhost, "name": name, "operator": operator}
+        self._broker.emit("policy.changed", data)
 
     def _known_keys(self, row: Row, definition: dict[str, Any], operator: bool) -> dict[str, Any]:
         kept = {}

@@ -9,6 +9,7 @@ from broker.access.parameters import LIMITS, limits_fault
 from broker.access.records import VHOST_LIMITS
 from broker.definitions.document import Row, Sections, checked_text, words
 from broker.queues import types as queue_types
+from broker.schema.errors import NotFound
 
 if TYPE_CHECKING:
     from broker.definitions.plan import Plan, Undo
@@ -119,6 +120,14 @@ class Tenants:
             raise ValueError(f'Please create virtual host "{name}" prior to importing definitions.')
         return name
 
+    def there(self, name: str) -> Any:
+        """The vhost, when something of it is changed. Raises NotFound: it was deleted since it was
+        planned, and the next one of its name would have what was meant for it."""
+        vhost = self._broker.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"vhost '{name}' was deleted meanwhile")
+        return vhost
+
     def vhost_limits(self, row: Row, vhost: str, value: Any) -> None:
         if value == []:
             value = {}
@@ -138,6 +147,7 @@ class Tenants:
                 parameters.put_vhost_limit(vhost, name, limits.get(name))
 
         def do() -> Undo:
+            self.there(vhost)
             was = dict(parameters.vhost_limits.get(vhost, {}))
             put(kept)
             return lambda: put(was)

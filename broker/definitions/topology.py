@@ -11,7 +11,7 @@ from broker.routing.binding import Binding
 from broker.routing.exchange import BoundExchange
 from broker.routing.types import TYPES
 from broker.schema.arguments import memory_of
-from broker.schema.errors import AMQPError, BoundReached, NotFound, describe
+from broker.schema.errors import AMQPError, BoundReached, describe
 from broker.vhosts.argument_memory import binding_memory
 from broker.vhosts.changes import binding_change
 from broker.vhosts.declaring import (
@@ -92,7 +92,7 @@ class Topology:
         self._exchanges[vhost, name] = probe
 
         def do() -> Undo:
-            owner = self._vhost(vhost)
+            owner = self._plan.tenants.there(vhost)
             if not owner.declare_exchange(name, type, **given):
                 return _nothing
             return lambda: _drop(owner.delete_exchange(name))
@@ -140,7 +140,7 @@ class Topology:
         self._new_queues[vhost] = self._new_queues.get(vhost, 0) + 1
 
         def do() -> Undo:
-            owner = self._vhost(vhost)
+            owner = self._plan.tenants.there(vhost)
             if not owner.declare_queue(name, **given, by_default=False)[1]:
                 return _nothing
             return lambda: _drop(owner.delete_queue(name))
@@ -215,7 +215,7 @@ class Topology:
                 source.bind(binding)
 
         def do() -> Undo:
-            owner = self._vhost(vhost)
+            owner = self._plan.tenants.there(vhost)
             try:
                 is_new = owner.bind(**binding.facts())
             except BoundReached as error:
@@ -253,12 +253,6 @@ class Topology:
         self._plan.check_argument_room(vhost, taken, more)
 
     # -- both --------------------------------------------------------------------------------------
-
-    def _vhost(self, name: str) -> Any:
-        vhost = self._broker.vhosts.get(name)
-        if vhost is None:
-            raise NotFound(f"vhost '{name}' was deleted meanwhile")
-        return vhost
 
     def _same(self, row: Row, check: Any, kind: str, old: Any, **given: Any) -> None:
         """Counts what is there as unchanged, or lists why it cannot become what the row says."""

@@ -168,6 +168,7 @@ class Users:
         old = access.permissions.get((user, vhost))
 
         def do() -> Undo:
+            self._plan.tenants.there(vhost)
             was = access.permissions.get((user, vhost))
             access.put_permission(user, vhost, *after.values())
             self._tell_permission(user, vhost)
@@ -194,6 +195,7 @@ class Users:
         old = access.topic_permissions.get((user, vhost, exchange))
 
         def do() -> Undo:
+            self._plan.tenants.there(vhost)
             was = access.topic_permissions.get((user, vhost, exchange))
             access.put_topic_permission(user, vhost, exchange, *after.values())
             self._tell_permission(user, vhost)

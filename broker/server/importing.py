@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from broker.access import passwords
 from broker.access.sealing import SecretsKey
 from broker.definitions.applying import Failed, carry_out
-from broker.definitions.document import ORDER, Fault, give_up, parse
+from broker.definitions.document import OF_THE_NODE, ORDER, Fault, give_up, parse
 from broker.definitions.plan import Plan
 from broker.server.pace import Pace, paced
 from broker.store.files import disk
@@ -105,7 +105,8 @@ class Importing:
             if not isinstance(kept["definitions"], dict):
                 raise ValueError("it holds no definitions")
             self._unseal(kept["definitions"])
-            plan = await self._run([kept["definitions"]], kept["vhost"])
+            owner = kept.get("owner", "")
+            plan = await self._run([kept["definitions"]], kept["vhost"], owner=owner)
             self._forget()
         except (Fault, Failed, ValueError, KeyError, TypeError) as error:
             log.error(
@@ -171,6 +172,9 @@ class Importing:
             raise
         except BaseException:
             # It is taken back; the next start must not make it again.
+            # What was declared meanwhile has its policies.
+            for vhost in plan.swept:
+                self._broker.policy_sweep.begin(vhost)
             with contextlib.suppress(OSError):
                 await self._broker.synced()
             await asyncio.to_thread(self._forget)
@@ -195,8 +199,11 @@ class Importing:
         parameters encrypted."""
         hashes = {password.user: password for password in plan.passwords}
         pace = Pace()
-        pieces = [f'{{"vhost": {json.dumps(only)}, "definitions": {{']
+        by = f'"vhost": {json.dumps(only)}, "owner": {json.dumps(plan.owner)}'
+        pieces = [f'{{{by}, "definitions": {{']
         for section in ORDER:
+            if only is not None and section in OF_THE_NODE:
+                continue
             rows: list[str] = []
             for definitions in documents:
                 for row in definitions.get(section) or ():

@@ -51,7 +51,9 @@ class AppliedPolicies:
         """One object a step; yields what is wrong, or nothing. A policy that cannot be carried out
         for one object costs no other anything."""
         for exchange in Through(self._exchanges.values()):
-            yield self._try("exchange", exchange, self.to_exchange)
+            # It may have been deleted in a step before, and another one declared by its name.
+            if self._exchanges.get(exchange.name) is exchange:
+                yield self._try("exchange", exchange, self.to_exchange)
         for queue in Through(self._queues.values()):
             if not queue.deleted:
                 before = expires(queue)

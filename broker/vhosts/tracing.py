@@ -8,6 +8,7 @@ some at a time; what does not fit is left out and counted. It is off after a sta
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections import deque
@@ -95,7 +96,7 @@ class Tracer:
     ) -> None:
         """A client published a message, and these queues are its route."""
         if exchange != EXCHANGE:
-            routed = tuple(queue.name for queue in queues[:TRACED_ROUTES_MAX])
+            routed = tuple(queue.name for queue in itertools.islice(queues, TRACED_ROUTES_MAX))
             self._add(
                 Traced(who, exchange, routing_key, listed, body, "", False, routed, len(queues))
             )

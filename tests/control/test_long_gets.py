@@ -42,3 +42,27 @@ async def test_others_are_answered_while_a_get_of_many_messages_goes_on(
     finally:
         await one.close()
         await other.close()
+
+
+async def test_a_get_takes_no_more_than_its_answer_has_room_for(shared_broker: Appliance) -> None:
+    """Headers count, too: what was settled and could not be answered would be lost."""
+    name, count = "many headers", 3_000
+    with connect(shared_broker) as client:
+        client.call(1, "queue.declare", queue=name)
+        for number in range(count):
+            client.publish(1, "", name, b"%d" % number, headers={"h": "x" * 4_000})
+        client.fence(1)
+    one = BrokerClient(shared_broker.data_dir / "control.sock")
+    try:
+        taken: list[int] = []
+        answers = 0
+        while len(taken) < count:
+            messages = await one.call(
+                "queue.get", vhost="/", name=name, count=count, ackmode="ack_requeue_false"
+            )
+            taken += [int(message["payload"]) for message in messages]
+            answers += 1
+        assert taken == list(range(count))
+        assert answers > 1
+    finally:
+        await one.close()

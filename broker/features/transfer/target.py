@@ -52,13 +52,13 @@ class ToExchange:
         if is_plain and (known := self._known.get(routing_key)) is not None:
             return known
         key = text(routing_key)
-        try:
-            self._rights.check_topics("write", self._exchange, [key])
-        except AccessRefused as error:
-            return (), error.text
         told = properties.readable(listed)
         headers = told.get("headers", {})
         keys = [key, *properties.copied_to(headers, "CC")]
+        try:
+            self._rights.check_topics("write", self._exchange, keys)
+        except AccessRefused as error:
+            return (), error.text
         queues = first_step(self._vhost.routes.routing(self._exchange, keys, headers, told))
         if not isinstance(queues, (tuple, Reached)):
             return self._further(queues, routing_key, is_plain), self._name

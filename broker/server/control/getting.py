@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from broker.fields.codec import text
 from broker.fields.properties import readable
 from broker.kernel.large_body import LargeBody
+from broker.schema.control_schema import FRAME_MAX
 from broker.server.control.requests import RequestError, bad_request
 from broker.server.pace import Pace
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 # A queue that is deleted meanwhile answers no get.
 _ANSWER_S = 30.0
+_ROW_BYTES = 512
+"""Of an answer, for what each message has beside its body, properties and names."""
+_ROWS_MOST = FRAME_MAX // 8
+"""Bytes of all that together; headers of one octet become up to six as text."""
 
 
 class _Getter:
@@ -51,6 +56,7 @@ class _Getter:
             "redelivered": bool(place[3]),
             "message_count": queue.messages_ready,
             "place": place,
+            "beside": _ROW_BYTES + 6 * (len(properties) + len(exchange) + len(routing_key)),
         }
         self.answer.set_result(message)
 
@@ -90,12 +96,12 @@ async def take(
 
     With `requeue` they go back to their places; else they are acked or rejected. `note` gets what
     that adds to the columns of who takes them. Those that are answered have at most `bytes_max`
-    bytes together; the first one that has more goes back. Raises RequestError if that is the only
-    one.
+    bytes of bodies together, and no more of anything else than an answer has room for; the first
+    one that has more goes back. Raises RequestError if that is the only one.
     """
     messages: list[dict[str, Any]] = []
     counts: Counter[str] = Counter()
-    left = bytes_max
+    left, beside = bytes_max, _ROWS_MOST
     try:
         while len(messages) < count:
             getter = _Getter()
@@ -107,7 +113,8 @@ async def take(
                 break
             size = message["payload_bytes"]
             shown = size if truncate is None or truncate < 0 else min(size, truncate)
-            if shown > left:
+            beside -= message.pop("beside")
+            if shown > left or (beside < 0 and messages):
                 queue.requeue_place(message["place"])
                 if messages:
                     break

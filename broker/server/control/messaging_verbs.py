@@ -238,7 +238,9 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
     added = added_queues.of_key(args.routing_key) if not name and len(keys) == 1 else None
     queues = added.targets(request.broker, vhost, args.routing_key) if added is not None else None
     if vhost.tracer.on:
-        found = vhost.routes.route(exchange, keys, told) if queues is None else queues
+        found = queues
+        if found is None:
+            found = vhost.routes.route(exchange, keys, told.get("headers", {}), told)
         who = (HTTP_API, 0, caller.name)
         vhost.tracer.published(who, name, args.routing_key, encoded, args.payload, found)
     published: Published = await paced(
