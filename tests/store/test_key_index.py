@@ -149,6 +149,28 @@ def test_a_files_end_is_its_end_after_a_restart(tmp_path: Path) -> None:
     assert len(model.search(b"k", 1009, 1009).messages) == 1
 
 
+def test_a_file_without_a_message_is_not_written(tmp_path: Path) -> None:
+    """Its head would say that it begins in 1970, and searches would believe that after a start."""
+    model = Model(tmp_path / "index")
+    model.series.current().stream(1, (1, 8))
+    assert model.series.flush() == 0
+    message = model.add(b"k", 5000)
+    model.series.flush()
+    model.opened()
+    assert model.search(b"k", 4999, 5001).messages == [message]
+
+
+def test_a_file_that_was_sealed_with_few_messages_is_short(tmp_path: Path) -> None:
+    """A deleted stream seals the file that it is in: half a MiB for each, whatever is in it."""
+    model = Model(tmp_path / "index", capacity=262_144)
+    messages = [model.add(b"%d" % number, 5000 + number) for number in range(20)]
+    model.compact()
+    (file,) = (tmp_path / "index").glob("*/[0-9]*")
+    assert file.stat().st_size < 65_536
+    for number, message in enumerate(messages):
+        assert model.search(b"%d" % number).messages == [message]
+
+
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_ranges_are_kept_to_the_millisecond(tmp_path: Path, is_compacted: bool) -> None:
     """Defect (c): a difference in seconds was compared with a range in milliseconds."""

@@ -35,7 +35,7 @@ cdef class Book:
     cdef Buffer out
     cdef uint64_t missing                # given up since the last event that was kept
     cdef int64_t missing_since           # ms
-    cdef dict clients                    # name of a connection -> fields that name it
+    cdef dict clients                    # (name of a connection, user) -> fields that name them
     cdef dict ways                       # exchange -> queues of a route -> Way
     cdef size_t way_count
 

@@ -242,17 +242,19 @@ cdef class Book:
         name = getattr(connection, "name", None)
         if not isinstance(name, str):
             return add_text(out, connection_header, b"HTTP API", 8)
-        fields = self.clients.get(name)
+        # Another user may come from the same address and port later.
+        client = name, getattr(connection, "user", None)
+        fields = self.clients.get(client)
         if fields is not None:
             return out.add(<const char*> fields, len(fields))
         start = out.length
         tag = octets(name)
         add_text(out, connection_header, <const char*> tag, len(tag))
-        tag = octets(getattr(connection, "user", None) or "")
+        tag = octets(client[1] or "")
         add_text(out, user_header, <const char*> tag, len(tag))
         if len(self.clients) >= CLIENTS_MAX:
             self.clients.clear()
-        self.clients[name] = out.data[start:out.length]
+        self.clients[client] = out.data[start:out.length]
         return 0
 
     cdef int add_queues(self, targets) except -1:

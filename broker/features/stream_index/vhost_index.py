@@ -310,17 +310,22 @@ class VHostIndex:
             self.series.retire(number)
         self.series.damaged.clear()
         self.series.compact_next()
-        self._feed([part for part in work.parts if part.stream.incarnation not in work.gone])
+        parts = [part for part in work.parts if part.stream.incarnation not in work.gone]
+        _, failed = self._feed(parts)
         self.series.flush()
         if work.held is not None:
             self.series.expire(work.held)
             self.series.delete_expired()
+        if failed is not None:
+            raise failed
 
-    def _feed(self, parts: list[Part]) -> list[tuple[Part, int]]:
-        """Indexes as much as one step takes; returns up to where which parts were read."""
+    def _feed(self, parts: list[Part]) -> tuple[list[tuple[Part, int]], OSError | Full | None]:
+        """Indexes as much as one step takes; returns up to where which parts were read, and why the
+        first of those that failed did: it must not hold up the others."""
         left = STEP_BYTES
         stopped: set[int] = set()
         read: list[tuple[Part, int]] = []
+        failed: OSError | Full | None = None
         for part in parts:
             if left <= 0 or part.stream.incarnation in stopped:
                 continue
@@ -330,16 +335,21 @@ class VHostIndex:
                 self._bad_copies.append(part)
                 stopped.add(part.stream.incarnation)
                 continue
+            except (OSError, Full) as error:
+                failed = failed or error
+                stopped.add(part.stream.incarnation)
+                continue
             left -= reached - part.position
             read.append((part, reached))
             if reached < part.end:
                 stopped.add(part.stream.incarnation)
-        return read
+        return read, failed
 
     def _fill(self, parts: list[Part]) -> None:
         """Indexes a part of the first gap again; no parts: it is over."""
         gaps = self.series.gaps
-        for part, reached in self._feed(parts):
+        read, failed = self._feed(parts)
+        for part, reached in read:
             gaps[0] = gaps[0]._replace(begin=(part.segment, reached))
         if not parts:
             gaps.pop(0)
@@ -347,6 +357,8 @@ class VHostIndex:
                 self.series.filled()
         self.series.compact_next()
         self.series.flush()
+        if failed is not None:
+            raise failed
 
     def _note_keys(self, streams: list[Stream], gone: set[int]) -> None:
         """Notes from when on a stream is indexed by a key that is new."""

@@ -46,6 +46,7 @@ class Tiers(Feature):
         )
         self._cold = ColdCache(host, self.carrier, f"{directory}/{CACHE}")
         self._index = Store(host, self.carrier, self._register, lambda: self.may_write, self._due)
+        self._pauses = (self._pause, self._cold.pause, self._deletion_pause, self._index.pause)
         self._deleting = 0
         self._deleted = 0
         self._compacted = 0
@@ -138,8 +139,9 @@ class Tiers(Feature):
         """A tiers process is there."""
         self.carrier.connect(send)
         self._owner = self._open_problem = ""
-        self._open_pause.succeed()
-        self._pause.succeed()
+        # What failed did so because it was not there.
+        for pause in (self._open_pause, *self._pauses):
+            pause.succeed()
         if self._uploads.streams or self._register.objects:
             self._open()
 
@@ -239,8 +241,7 @@ class Tiers(Feature):
     def state(self) -> tuple[str, str]:
         """How the object store is, in a word and a sentence: `unused`, `fine`, `away` (no process,
         or the store fails), `foreign` (its prefix is another appliance's)."""
-        pauses = (self._pause, self._cold.pause, self._deletion_pause, self._index.pause)
-        problem = next((each.problem for each in pauses if each.problem), "")
+        problem = next((each.problem for each in self._pauses if each.problem), "")
         if not self.is_used:
             return "unused", "no stream has stream-tier"
         if not self.carrier.is_there:

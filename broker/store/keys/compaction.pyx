@@ -11,7 +11,7 @@ from broker.kernel.checksum cimport crc32c_of, place_seed
 from broker.store.keys.compacted cimport mark
 from broker.store.keys.layout cimport (
     CHECK_BYTES, COMPACTED_MAGIC, CompactedHead, CompactItem, FILTER_BITS, FORMAT_VERSION, Item,
-    PAGE, SLOT_BYTES, StreamRow,
+    ITEMS_A_SLOT, PAGE, SLOT_BYTES, StreamRow,
 )
 from broker.store.keys.unsealed cimport Unsealed
 
@@ -37,7 +37,7 @@ def compacted(Unsealed source) -> bytes:
     cdef CompactedHead head
     cdef bytes content
     cdef uint8_t* data
-    cdef uint32_t slot_pages = pages_for(<uint64_t> source.slot_count * SLOT_BYTES)
+    cdef uint32_t slot_pages
     memset(&head, 0, sizeof(head))
     head.magic = COMPACTED_MAGIC
     head.version = FORMAT_VERSION
@@ -49,7 +49,8 @@ def compacted(Unsealed source) -> bytes:
     head.last_ms = source.last_ms
     head.number = source.number
     head.items = source.count
-    head.slots = source.slot_count
+    head.slots = slots_for(source)
+    slot_pages = pages_for(<uint64_t> head.slots * SLOT_BYTES)
     head.streams = source.row_count
     head.filter_pages = pages_for(<uint64_t> source.count * FILTER_BITS // 8 + 1)
     head.slots_at = PAGE * pages_for(
@@ -58,7 +59,7 @@ def compacted(Unsealed source) -> bytes:
     head.filter_at = head.slots_at + slot_pages * PAGE
     head.arrays_at = head.filter_at + head.filter_pages * PAGE
     with nogil:
-        head.slots_used = used_slots(source)
+        head.slots_used = used_slots(source, head.slots)
     head.length = (<uint64_t> head.arrays_at + <uint64_t> head.items * sizeof(CompactItem)
                    + <uint64_t> head.slots_used * CHECK_BYTES)
     content = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> head.length)
@@ -72,11 +73,24 @@ def compacted(Unsealed source) -> bytes:
     return content
 
 
-cdef uint32_t used_slots(Unsealed source) noexcept nogil:
+cdef uint32_t slots_for(Unsealed source) noexcept nogil:
+    """How many slots the items need, a power of two: a file that was sealed with few items, as when
+    a stream was deleted, has fewer than one that became full."""
+    cdef uint32_t slots = 1
+    while slots < source.slot_count and slots < source.count // ITEMS_A_SLOT + 1:
+        slots *= 2
+    return slots
+
+
+cdef uint32_t used_slots(Unsealed source, uint32_t slots) noexcept nogil:
+    """How many of `slots` slots have items: each takes those of several of the source."""
     cdef uint32_t used = 0
-    cdef uint32_t i
-    for i in range(source.slot_count):
-        used += source.slots[i] != 0
+    cdef uint32_t i, j
+    for i in range(slots):
+        for j in range(source.slot_count // slots):
+            if source.slots[i + j * slots] != 0:
+                used += 1
+                break
     return used
 
 
@@ -85,7 +99,7 @@ cdef void put_arrays(Unsealed source, CompactedHead* head, uint8_t* data) noexce
     are not followed: each of their items would wait for memory. Lengths are counted first, and then
     the items go to their places, which are fetched from memory ahead."""
     cdef uint32_t* slots = <uint32_t*> (data + head.slots_at)
-    cdef uint64_t mask = source.slot_count - 1
+    cdef uint64_t mask = head.slots - 1
     cdef const Item* items = source.items
     cdef uint32_t place = head.arrays_at
     cdef uint32_t count = source.count
@@ -94,7 +108,7 @@ cdef void put_arrays(Unsealed source, CompactedHead* head, uint8_t* data) noexce
     cdef uint32_t i
     for i in range(count):
         slots[2 * (items[i].hash & mask) + 1] += sizeof(CompactItem)
-    for i in range(source.slot_count):
+    for i in range(head.slots):
         if slots[2 * i + 1]:
             slots[2 * i] = place
             place += slots[2 * i + 1] + CHECK_BYTES
@@ -105,7 +119,7 @@ cdef void put_arrays(Unsealed source, CompactedHead* head, uint8_t* data) noexce
         slot = &slots[2 * (items[i - 1].hash & mask)]
         memcpy(data + slot[0], &items[i - 1], sizeof(CompactItem))
         slot[0] += sizeof(CompactItem)
-    for i in range(source.slot_count):
+    for i in range(head.slots):
         slot = &slots[2 * i]
         if slot[1]:
             slot[0] -= slot[1]

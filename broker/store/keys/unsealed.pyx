@@ -245,7 +245,8 @@ cdef class Unsealed:
         cdef size_t head = 0 if self.length else sizeof(UnsealedHead)
         cdef uint8_t* data
         cdef uint32_t items = self.count
-        if not self.changed_count:
+        # Its head says when the first item was: before that there is nothing to be found again.
+        if not self.changed_count or not self.has_begun:
             return 0
         data = <uint8_t*> malloc(head + size)
         if data == NULL:
