@@ -11,8 +11,9 @@ from tests.amqp import raw
 from tests.amqp.raw import Client
 from tests.conftest import Make
 
-MESSAGES, SIZE = 200, 100_000
-"""More than the sockets take and than waits in the broker as frames."""
+MESSAGES, SIZE = 400, 50_000
+"""More than the sockets take and than waits in the broker as frames; and not so long that the
+receive buffer of the broker may grow (`broker/server/rests.py`)."""
 MOST = 12_000_000
 """Octets of methods. The sockets take less than half of that."""
 
