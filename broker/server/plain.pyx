@@ -195,7 +195,7 @@ cdef class PlainSocket:
 
     def receive_freely(self):
         """As of `rests.py`."""
-        if self.receive_size and not self.is_free and self.fd >= 0:
+        if self.receive_size and self.fd >= 0:
             self.is_free = True
             receive_freely(self.fd)
 

@@ -70,8 +70,8 @@ class Rests:
         return offered, packets
 
     def bound_receiving(self, size: int, may_grow: bool) -> None:
-        """Has the kernel keep no more than about `size` bytes; 0: as many as without rests. If it
-        `may_grow`, that is for a connection without publisher confirms only."""
+        """Has the kernel keep no more than about `size` bytes; 0: as many as without rests. Behind
+        `receive_freely` it may exceed that where it `may_grow`."""
         sock = self._transport.get_extra_info("socket")
         bound_receiving(sock, size or self.receive_size)
         if may_grow and self._is_free:
@@ -84,6 +84,6 @@ class Rests:
         unconfirmed, and a receive buffer below that stops it again and again. The kernel also drops
         what does not fit: it offers more than it has room for. A buffer that may grow does that
         instead."""
-        if self.receive_size and not self._is_free:
+        if self.receive_size:
             self._is_free = True
             receive_freely(self._transport.get_extra_info("socket"))

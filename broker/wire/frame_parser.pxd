@@ -51,6 +51,7 @@ cdef class FrameParser(ChannelHost):
     cdef public bint paused              # the transport is not read: memory is full
     cdef public bint blocked             # nor is it here: it wanted to publish during an alarm
     cdef public bint heard               # something came since the last heartbeat check
+    cdef bint receives_freely            # the receive buffer of the kernel may grow
     cdef bint is_quiet                   # a heartbeat alone wakes no one: it is looked for
     cdef public object gauge
     cdef uint64_t* ended                 # what channels that are gone did; NULL while none is
@@ -58,6 +59,7 @@ cdef class FrameParser(ChannelHost):
     cdef void use(self, uint64_t* row) noexcept
     cdef int receive(self, const uint8_t* data, size_t length) except -1
     cpdef receive_freely(self)
+    cdef int wait_no_more(self, int reason) except -1
     cdef int take_waiting(self) except -1
     cdef int holds_back(self, const uint8_t* frame, size_t length) except -1
     cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1

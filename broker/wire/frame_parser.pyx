@@ -233,19 +233,13 @@ cdef class FrameParser(ChannelHost):
     def take_unanswered(self):
         """Few enough answers wait: takes the rest of what came, then reads on."""
         if self.holding & UNANSWERED:
-            self.holding &= ~UNANSWERED
-            if self.phase != CLOSED:
-                self.read_on()
-                self.take_waiting()
+            self.wait_no_more(UNANSWERED)
 
     def writable(self):
         """The transport takes bytes again: sends the waiting answers, then reads the rest."""
         self.output.writable()
         if self.holding & UNSENT:
-            self.holding &= ~UNSENT
-            if self.phase != CLOSED:
-                self.read_on()
-                self.take_waiting()
+            self.wait_no_more(UNSENT)
 
     # -- the transport -----------------------------------------------------------------------------
 
@@ -295,6 +289,14 @@ cdef class FrameParser(ChannelHost):
         self.holding &= ~PAUSED
         self.take_waiting()
 
+    cdef int wait_no_more(self, int reason) except -1:
+        """This flag of `holding` is over: takes the rest of what came, then reads on."""
+        self.holding &= ~reason
+        if self.phase != CLOSED:
+            self.read_on()
+            self.take_waiting()
+        return 0
+
     cdef int take_waiting(self) except -1:
         """Parses the remaining bytes, if there is no reason to wait any more."""
         cdef bytes waiting
@@ -313,17 +315,16 @@ cdef class FrameParser(ChannelHost):
 
     def next_turn(self):
         """The next turn has come: reads on."""
-        self.holding &= ~YIELDING
-        if self.phase != CLOSED:
-            self.read_on()
-            self.take_waiting()
+        self.wait_no_more(YIELDING)
 
     cpdef receive_freely(self):
         """The client uses publisher confirms, or sends long messages (`broker/server/rests.py`).
         What comes through a proxy or a relay has a transport of asyncio, which does not care."""
-        let_grow = getattr(self.transport, "receive_freely", None)
-        if let_grow is not None:
-            let_grow()
+        if not self.receives_freely:
+            self.receives_freely = True
+            let_grow = getattr(self.transport, "receive_freely", None)
+            if let_grow is not None:
+                let_grow()
 
     cpdef await_collected(self, channel):
         """The disk is behind with a body of this channel, or reads it back: parsing stops until
@@ -337,10 +338,7 @@ cdef class FrameParser(ChannelHost):
         """The channel's body needs no more waiting."""
         if self.collecting is channel:
             self.collecting = None
-            self.holding &= ~COLLECTING
-            if self.phase != CLOSED:
-                self.read_on()
-                self.take_waiting()
+            self.wait_no_more(COLLECTING)
 
     def await_work(self):
         """Long work takes more than this turn: parsing stops until `work_over`."""
@@ -350,10 +348,7 @@ cdef class FrameParser(ChannelHost):
 
     def work_over(self):
         """It is over."""
-        self.holding &= ~WORKING
-        if self.phase != CLOSED:
-            self.read_on()
-            self.take_waiting()
+        self.wait_no_more(WORKING)
 
     cpdef route_collected(self, channel):
         """The body is whole, or it failed: routes the message as if its last frame came now."""
@@ -527,7 +522,7 @@ cdef class FrameParser(ChannelHost):
         if kind == 2:
             if channel.upload.header(payload, size):
                 channel.content()
-            elif channel.upload.is_long():
+            elif not self.receives_freely and channel.upload.is_long():
                 self.receive_freely()
         elif channel.upload.is_whole_body(payload, size):
             channel.content()
