@@ -33,6 +33,7 @@ from broker.store.bodies.settings import BodySettings
 from broker.store.bodies.store import BodyStore
 from broker.store.commit.persister import Persister
 from broker.store.directory.journal import Journal
+from broker.store.directory.journal_compaction import JournalCompaction
 from broker.vhosts.applied_policies import AppliedPolicies
 from broker.vhosts.argument_memory import ArgumentMemory, binding_memory
 from broker.vhosts.bindings import Bindings
@@ -137,6 +138,7 @@ class DefiningVHost:
         self._bounds = bounds
         self._started = False
         self._journal: Journal | None = None
+        self._compaction: JournalCompaction | None = None
         self._replaying = False
         self._unused = UnusedQueues(later, weakly(self._delete_unused))
         self.recorder = Recorder()
@@ -195,6 +197,9 @@ class DefiningVHost:
         self._apply(method, change, incarnation, owner)
         if method not in REMOVING and journal is not None:
             journal.append(written)
+        # Behind a kill the journal says which auto-delete exchanges a deletion was to take with it.
+        if self._compaction is not None and self._unbinding.is_idle:
+            self._compaction.consider()
 
     def _apply(
         self, method: str, change: dict[str, Any], incarnation: int, owner: Any = None

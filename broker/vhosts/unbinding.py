@@ -28,6 +28,13 @@ class Unbinding:
         self._lonely: deque[BoundExchange] = deque()
         self._deletes = False
         self._is_deleting = False
+        self._under_way = 0
+        """Deletions of which not every binding is removed."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that a deletion takes with it is gone."""
+        return not (self._under_way or self._lonely)
 
     def start(self, *, lacks_definitions: bool) -> None:
         """The loop runs: auto-delete exchanges whose last binding was removed, and which were not,
@@ -43,15 +50,19 @@ class Unbinding:
         """A queue or an exchange was deleted; `gone` is the exchange."""
         for exchange in self._bindings.leave(kind, name):
             self.look_at(exchange)
+        self._under_way += 1
         self._slices.begin(self._unbind(kind, name, gone))
 
     def _unbind(self, kind: str, name: str, gone: BoundExchange | None) -> Iterator[None]:
-        if gone is not None:
-            yield from self._bindings.drop_from(gone)
-        for exchange in self._bindings.drop_to(kind, name):
-            if exchange is not None:
-                self.look_at(exchange)
-            yield
+        try:
+            if gone is not None:
+                yield from self._bindings.drop_from(gone)
+            for exchange in self._bindings.drop_to(kind, name):
+                if exchange is not None:
+                    self.look_at(exchange)
+                yield
+        finally:
+            self._under_way -= 1
 
     def look_at(self, exchange: BoundExchange) -> None:
         """A binding of this exchange was removed."""

@@ -19,10 +19,12 @@ from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
 from broker.routing.types import INTERNAL, PREDECLARED, TYPES
 from broker.store.directory.journal import Journal
+from broker.store.directory.journal_compaction import JournalCompaction
 from broker.store.files import disk
 from broker.store.log.read_ahead import ReadAhead
 from broker.vhosts.changes import queue_change, snapshot
 from broker.vhosts.defining import DefiningVHost
+from broker.vhosts.living import living_entries
 from broker.vhosts.policies import move
 from broker.vhosts.replaying import Replay, is_of_one_queue, set_aside
 from broker.vhosts.tracing import EXCHANGE as TRACE_EXCHANGE
@@ -186,6 +188,8 @@ class VHost(DefiningVHost):
         """The loop runs: timers of what was recovered begin."""
         self.bodies.finish_recovery()
         self._started = True
+        if self._journal is not None:
+            self._compaction = JournalCompaction(self._persister, self._journal, living_entries)
         self.slices.start()
         self._unbinding.start(lacks_definitions=self.lacks_definitions)
         for queue in self.queues.values():
@@ -206,6 +210,8 @@ class VHost(DefiningVHost):
     def delete(self) -> Iterator[None]:
         """The vhost was deleted: the files of its queues are removed, and what is in it is freed,
         one queue or exchange a step."""
+        if self._compaction is not None:
+            self._compaction.end()
         for queue in Through(self.queues.values()):
             if not queue.deleted:
                 self._topology.changed()

@@ -14,6 +14,7 @@ from typing import Any
 
 from broker.store.bodies.settings import BodySettings
 from broker.store.commit.sync_method import ALL, EACH, SyncMethod
+from broker.store.directory import journal_compaction
 from broker.store.index import leveldb_index
 from broker.store.index.location_index import IndexSettings
 from broker.vhosts import vhost
@@ -112,6 +113,7 @@ def shrunk() -> Iterator[None]:
     clock has a say in what is done."""
     small: tuple[tuple[Any, str, Any], ...] = (
         (vhost, "WASTE_MAX", 0),
+        (journal_compaction, "LEAST_BYTES", 400),
         (leveldb_index, "OVERLAY_MAX", 4),
         (leveldb_index, "FOLD_STEP", 3),
         (SyncMethod, "choose", _either),

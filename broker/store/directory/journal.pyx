@@ -5,7 +5,8 @@ Entry: u32 length of the payload, u32 CRC-32C of length and payload (little-endi
 A tail without a sound entry was never confirmed and is cut. If sound entries follow an entry that
 fails its checksum, that entry is damaged: the file is kept in quarantine, the sound entries are
 used.
-Rewriting (compaction) is a new file put in place by rename.
+Rewriting (compaction) is a new file put in place by rename: at the start in one step (`rewrite`),
+later by a round, behind which entries go to the new file (`put_in_place`).
 """
 
 import os
@@ -13,7 +14,7 @@ import struct
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, strdup
 
 from broker.kernel.checksum cimport crc32c_of
 from broker.kernel.checksum import crc32c
@@ -22,7 +23,7 @@ from broker.store.commit.persister cimport Persister
 from broker.store.files import disk
 from broker.store.files.disk cimport file_close, file_free, file_new
 from broker.store.files.operation cimport (
-    File, Op, OP_CLOSE, OP_OPEN, OP_SYNC, OP_WRITE,
+    File, Op, OP_CLOSE, OP_OPEN, OP_RENAME, OP_SYNC, OP_SYNC_DIRECTORY, OP_WRITE,
 )
 from broker.store.files.io_thread cimport Round, STAGE_JOURNAL, round_add
 from broker.store.files.sound_search cimport SoundSearch
@@ -38,6 +39,11 @@ def encode(payload: bytes) -> bytes:
     """One entry as it stands in the file."""
     length = struct.pack("<I", len(payload))
     return HEAD.pack(len(payload), crc32c(length + payload)) + payload
+
+
+def content(payloads) -> bytes:
+    """A file with these entries."""
+    return MAGIC + b"".join([encode(each) for each in payloads])
 
 
 def entries(data: bytes) -> tuple:
@@ -84,6 +90,17 @@ def sound_entries(data: bytes) -> tuple:
     return payloads, unsound
 
 
+cdef int give_bytes(Op* op, bytes data) except -1:
+    """A copy of `data`, with a zero behind it, which the round frees."""
+    op.length = len(data)
+    op.data = <uint8_t*> malloc(op.length + 1)
+    if op.data == NULL:
+        raise MemoryError("no memory for the journal")
+    op.owns_data = True
+    memcpy(op.data, <char*> data, op.length + 1)
+    return 0
+
+
 cdef class EntrySearch(SoundSearch):
     """For entries of a journal."""
 
@@ -116,12 +133,18 @@ cdef class Journal(Dirty):
     cdef File* file
     cdef readonly uint64_t length
     cdef bint listed
+    # Entries that came since a shorter file was begun, which it does not have; None: there is none.
+    cdef list added
+    cdef File* shorter
+    cdef uint64_t shorter_length     # 0: it is not written yet
 
     def __init__(self, Persister persister, str path):
         cdef EntrySearch search
         self.persister = persister
         self.path = path
         self.pending = []
+        self.added = None
+        self.shorter_length = 0
         self.kept = ""
         data = disk.read(path) if disk.exists(path) else b""
         self.problems = []
@@ -146,9 +169,16 @@ cdef class Journal(Dirty):
                 sound = len(MAGIC)
         self.length = sound
         self.file = file_new(path)
+        self.shorter = file_new(self.shorter_path)
 
     def __dealloc__(self):
         file_free(self.file)
+        file_free(self.shorter)
+
+    @property
+    def shorter_path(self) -> str:
+        """Where the file is written that takes the place of this one."""
+        return f"{self.path}.tmp"
 
     cdef int salvage(self, bytes data, size_t following, EntrySearch search) except -1:
         """Keeps a copy of the damaged file and continues with its sound entries."""
@@ -187,44 +217,86 @@ cdef class Journal(Dirty):
 
     def append(self, payload: bytes) -> None:
         """Adds an entry; `persister.after_round` calls back when it is on disk."""
-        self.pending.append(encode(payload))
+        written = encode(payload)
+        self.pending.append(written)
+        if self.added is not None:
+            self.added.append(written)
+        self.list_it()
+
+    cdef int list_it(self) except -1:
         if not self.listed:
             self.listed = True
             self.persister.add_journal(self)
+        return 0
 
     cdef int freeze(self, Round* round) except -1:
-        cdef Op* op
-        cdef bytes data = b"".join(self.pending)
-        self.pending = []
         self.listed = False
-        round_add(round, STAGE_JOURNAL, OP_OPEN, self.file)
-        op = round_add(round, STAGE_JOURNAL, OP_WRITE, self.file)
-        op.length = len(data)
-        op.data = <uint8_t*> malloc(op.length + 1)
-        if op.data == NULL:
-            raise MemoryError("no memory for the journal")
-        op.owns_data = True
-        memcpy(op.data, <char*> data, op.length)
-        op.offset = self.length
-        self.length += op.length
+        if self.shorter_length:
+            self.add_written(round, self.shorter, self.shorter_length, b"".join(self.added))
+            self.add_rename(round)
+            self.added = None
+            self.shorter_length = 0
+        else:
+            self.add_written(round, self.file, self.length, b"".join(self.pending))
+        self.pending = []
+        return 0
+
+    cdef int add_written(self, Round* round, File* file, uint64_t offset, bytes data) except -1:
+        """What has to be done for `data` to be on disk in the file, which has `offset` bytes."""
+        cdef Op* op
+        round_add(round, STAGE_JOURNAL, OP_OPEN, file)
+        op = round_add(round, STAGE_JOURNAL, OP_WRITE, file)
+        give_bytes(op, data)
+        op.offset = offset
+        self.length = offset + op.length
         if not self.persister.no_sync:
-            round_add(round, STAGE_JOURNAL, OP_SYNC, self.file)
+            round_add(round, STAGE_JOURNAL, OP_SYNC, file)
         # There is one for each vhost, and the open files that the store may have are others.
-        round_add(round, STAGE_JOURNAL, OP_CLOSE, self.file)
+        round_add(round, STAGE_JOURNAL, OP_CLOSE, file)
+        return 0
+
+    cdef int add_rename(self, Round* round) except -1:
+        """Puts the shorter file in the place of the other one."""
+        cdef bytes path = os.fsencode(self.path)
+        cdef bytes directory = os.fsencode(os.path.dirname(self.path))
+        cdef Op* op = round_add(round, STAGE_JOURNAL, OP_RENAME, NULL)
+        op.path = strdup(<char*> path)
+        give_bytes(op, os.fsencode(self.shorter_path))
+        if not self.persister.no_sync:
+            op = round_add(round, STAGE_JOURNAL, OP_SYNC_DIRECTORY, NULL)
+            op.path = strdup(<char*> directory)
         return 0
 
     cdef int written(self, Round* round) except -1:
         return 0
 
+    # -- compaction --------------------------------------------------------------------------------
+
+    def begin_shorter(self) -> int:
+        """From now on what is added will be in the shorter file as well. Returns how many bytes of
+        this one it stands for: those that are frozen, the last of them perhaps in a round that is
+        in flight."""
+        self.added = list(self.pending)
+        return self.length
+
+    def give_up_shorter(self) -> None:
+        self.added = None
+
+    def put_in_place(self, length: int) -> None:
+        """The shorter file is on disk with `length` bytes: the next round completes it by what was
+        added, and puts it in the place of this one."""
+        self.shorter_length = length
+        self.list_it()
+
     def rewrite(self, payloads) -> None:
         """Compaction: the journal holds just `payloads`. Waits for the disk; for start and for the
         thread that compacts."""
-        data = MAGIC + b"".join(encode(each) for each in payloads)
+        data = content(payloads)
         disk.write_atomic(self.path, data)
         file_close(self.file)
         self.length = len(data)
 
     def delete(self) -> None:
-        """Removes the file; no entry may be pending in a round."""
+        """Removes the file; no entry may be pending in a round, and no shorter file be begun."""
         file_close(self.file)
         disk.unlink(self.path)

@@ -24,7 +24,7 @@ from broker.store.files.gate cimport alters, enter, holes_held, leave
 from broker.store.files.gate import altering
 from broker.store.files.observer cimport observed, observer, refused
 from broker.store.files.operation cimport (
-    OP_CLOSE, OP_MKDIR, OP_OPEN, OP_PUNCH, OP_READ, OP_RMDIR, OP_SYNC, OP_SYNC_DIRECTORY,
+    OP_CLOSE, OP_MKDIR, OP_OPEN, OP_PUNCH, OP_READ, OP_RENAME, OP_RMDIR, OP_SYNC, OP_SYNC_DIRECTORY,
     OP_SYNC_FILE_SYSTEM, OP_TRUNCATE, OP_UNLINK, OP_WRITE, OP_WRITE_ACKS, OP_WRITE_BODIES,
     OP_WRITE_CONTENT, OP_WRITE_FILE, OP_WRITE_RECORDS, File, Op,
 )
@@ -65,6 +65,10 @@ cdef extern from "<unistd.h>" nogil:
     int c_unlink "unlink"(const char* path)
     int c_rmdir "rmdir"(const char* path)
     int c_fdatasync "fdatasync"(int fd)
+
+
+cdef extern from "<stdio.h>" nogil:
+    int c_rename "rename"(const char* old, const char* new)
 
 
 cdef extern from "<sys/stat.h>" nogil:
@@ -217,6 +221,9 @@ cdef void perform(Op* op, const char* path) noexcept nogil:
         close_now(op.file)
     elif op.kind == OP_RMDIR:
         if c_rmdir(op.path) != 0 and native_errno() not in (2, 39):
+            op.error = native_errno()
+    elif op.kind == OP_RENAME:
+        if c_rename(<const char*> op.data, path) != 0:
             op.error = native_errno()
     elif op.kind == OP_PUNCH:
         op.error = EAGAIN if holes_held() else punch(op)

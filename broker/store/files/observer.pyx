@@ -15,7 +15,7 @@ from broker.kernel.threads cimport (
 )
 
 
-# The names of the operations: those of `broker.store.files.disk.Op` by their number, and three that
+# The names of the operations: those of `broker.store.files.disk.Op` by their number, and one that
 # only the plain functions of `disk` have.
 KINDS = (
     "mkdir", "open", "write", "write", "write", "sync", "sync_directory", "sync_file_system",

@@ -18,9 +18,10 @@ cdef enum:
     OP_PUNCH = 12            # holes for what the acks file beside `path` says is settled
     OP_WRITE_FILE = 13       # a whole small file, not synced
     OP_WRITE_BODIES = 14     # seals each shared body's record, then writes
-    OP_RENAME = 15           # 15 and 18 are no operations of a thread (observer.KINDS)
+    OP_RENAME = 15           # the file named by `data`, with a zero behind it, to `path`
     OP_TRUNCATE = 16         # gives back the space ahead of the records
     OP_WRITE_CONTENT = 17    # into a file without a name in the directory `path`, made if needed
+    # 18 is no operation of a thread (observer.KINDS).
 
 
 cdef enum:
