@@ -133,8 +133,11 @@ cdef class ClassicQueue(DeclaredQueue):
                 # Its body may have to be read from disk first, so the message is stored.
                 pass
             elif (not self.is_served() and ttl_of(message, self.message_ttl()) == 0
-                  and self.may_pass_on()):
-                # Its TTL is over before a consumer could take it.
+                  and self.may_pass_on()
+                  and not (confirm and self.features & CONFIRM_ON_ACK
+                           and self.features & HAS_DEAD_LETTERS)):
+                # Its TTL is over before a consumer could take it. One whose confirm waits for what
+                # becomes of its dead letter is stored: its place stands for it meanwhile.
                 answer = self.expire_at_once(message)
                 if answer != PUT_OFF:
                     return answer

@@ -102,6 +102,9 @@ class SignIn:
             # 320 means "try again later"; on 530 our shovels wait a minute, as for a lost right.
             raise ConnectionForced(self.service.refusal)
 
+    def channels_of(self, user: str) -> int:
+        return sum(each.channel_count for each in self.connections.values() if each.user == user)
+
     def _is_from_here(self, connection: Connection) -> bool:
         """Whether the client is on this machine, and not a bridge on behalf of a user elsewhere;
         an address that a proxy tells never is."""

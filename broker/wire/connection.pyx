@@ -398,7 +398,7 @@ cdef class Connection(FrameParser):
                 f"channel_max ({self.channel_max})"
             )
         limit = self._channels_allowed()
-        if limit is not None and there >= limit:
+        if limit is not None and self._host.channels_of(self.user) >= limit:
             raise NotAllowed(
                 f"number of channels opened for user '{self.user}' has reached the maximum "
                 f"allowed user limit of ({limit})"

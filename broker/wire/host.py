@@ -49,6 +49,9 @@ class Host(Protocol):
     def admit(self, connection: Connection, vhost: str) -> None:
         """Raises NotAllowed if a connection limit is reached."""
 
+    def channels_of(self, user: str) -> int:
+        """How many channels all connections of a user have."""
+
     @property
     def alarm_reason(self) -> str:
         """What connection.blocked says, such as `low on disk`."""

@@ -144,6 +144,27 @@ def test_it_nacks_what_expires(publisher: Client, mode: str) -> None:
     assert publisher.expect_confirms(1, 2, first=2) == {2: "basic.nack"}
 
 
+@pytest.mark.parametrize("ttl", [0, 1])
+def test_it_nacks_what_expires_and_has_no_way_as_a_dead_letter(publisher: Client, ttl: int) -> None:
+    queue = declare(publisher, "ack", message_ttl=ttl, dead_letter_exchange="nowhere")
+    publish(publisher, queue, b"x")
+    assert publisher.expect_confirms(1, 1) == {1: "basic.nack"}
+
+
+@pytest.mark.parametrize("expiration", ["0", "1"])
+def test_what_expires_at_once_waits_for_the_consumer_of_its_dead_letter(
+    publisher: Client, other: Client, expiration: str
+) -> None:
+    behind = declare(publisher, "ack")
+    queue = declare(publisher, "ack", dead_letter_exchange="", dead_letter_routing_key=behind)
+    publish(publisher, queue, b"x", expiration=expiration)
+    other.call(1, "basic.consume", queue=behind)
+    tag = other.expect_message(channel=1).tag
+    assert told_nothing(publisher)
+    other.send_method(1, "basic.ack", delivery_tag=tag)
+    assert publisher.expect_confirms(1, 1) == {1: "basic.ack"}
+
+
 @both
 def test_it_nacks_dropped_heads(publisher: Client, mode: str) -> None:
     queue = declare(publisher, mode, max_length=1)

@@ -114,6 +114,23 @@ def test_a_user_has_so_many_connections_and_channels(
         )
 
 
+def test_the_channels_of_a_user_are_counted_over_all_its_connections(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    control("user-limit.put", user=user, name="max-channels", value=3)
+    with (
+        enter(address, user, vhost, channels=(1, 2)) as first,
+        enter(address, user, vhost, channels=(1,)) as second,
+        Client.open(address, channels=(1, 2, 3, 4)),
+    ):
+        second.send_method(2, "channel.open")
+        text = rf"number of channels opened for user '{user}' has reached .* limit of \(3\)"
+        second.expect_connection_close(530, 20, 10, text)
+        first.call(2, "channel.close", reply_code=200, reply_text="", class_id=0, method_id=0)
+        first.call(2, "channel.open")
+
+
 def test_a_vhost_holds_so_many_queues(
     address: tuple[str, int], control: Control, user: str, vhost: str
 ) -> None:
