@@ -12,6 +12,7 @@ from typing import Any
 
 from broker.fields.codec import Malformed, Reader, encode_value, octets
 from broker.fields.properties import TABLE, encode
+from broker.settings.bounds import TABLE_VALUES_MAX
 
 HEADERS_BIT = 13
 
@@ -69,7 +70,8 @@ class ListedProperties:
         return Reader(raw).short_string() if raw is not None else None
 
     def encode(self) -> bytes:
-        """Flags and list as a content header holds them."""
+        """Flags and list as a content header holds them. Raises ValueError if the headers hold more
+        values than can be read again."""
         parts = dict(self._parts)
         if self._unreadable is not None:
             parts[HEADERS_BIT] = self._unreadable
@@ -78,10 +80,21 @@ class ListedProperties:
                 bytes([len(octets(name))]) + octets(name) + raw
                 for name, raw in self._headers.items()
             )
+            # Each value has a byte at least.
+            if len(table) > TABLE_VALUES_MAX:
+                _check(table)
             parts[HEADERS_BIT] = struct.pack(">I", len(table)) + table
         bits = sorted(parts, reverse=True)
         flags = sum(1 << bit for bit in bits)
         return struct.pack(">H", flags) + b"".join(parts[bit] for bit in bits)
+
+
+def _check(table: bytes) -> None:
+    """Raises ValueError for a table that could not be read."""
+    try:
+        _fields(table)
+    except Malformed as error:
+        raise ValueError(str(error)) from None
 
 
 def _fields(data: bytes) -> dict[str, bytes]:

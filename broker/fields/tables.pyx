@@ -6,8 +6,9 @@ of it (AMQP 0-9-1 section 4.2.5.5, with the type letters and limits of `broker.f
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
-from broker.fields.codec import DEPTH_MAX, ELEMENTS_MAX, Malformed
+from broker.fields.codec import DEPTH_MAX, Malformed
 from broker.kernel.buffer cimport load32
+from broker.settings.bounds import PUBLISHED_VALUES_MAX
 
 cdef enum:
     # What `widths` says of a type letter beside the bytes of a value.
@@ -23,7 +24,7 @@ cdef enum Fault:
     UNKNOWN_TYPE
 
 cdef int depth_max = DEPTH_MAX
-cdef uint32_t values_max = ELEMENTS_MAX
+cdef uint32_t values_max = PUBLISHED_VALUES_MAX
 cdef uint8_t[256] widths
 
 memset(widths, UNKNOWN, sizeof(widths))
@@ -82,5 +83,5 @@ cdef int check_table(const uint8_t* p, uint32_t length) except -1:
     if fault == TOO_DEEP:
         raise Malformed(f"cannot decode: tables are nested deeper than {DEPTH_MAX}")
     if fault == TOO_MANY:
-        raise Malformed(f"cannot decode: more than {ELEMENTS_MAX} values in one table")
+        raise Malformed(f"cannot decode: more than {values_max} values in one table")
     raise Malformed("cannot decode: a header of an unknown field type")

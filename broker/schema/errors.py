@@ -8,6 +8,11 @@ section 1.6). The wire turns one into
 from __future__ import annotations
 
 
+def short(text: str) -> str:
+    """As much of a text as a short string of AMQP holds, which is counted in bytes."""
+    return text.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")
+
+
 class AMQPError(Exception):
     """Base of all errors with a reply code.
 
@@ -26,8 +31,7 @@ class AMQPError(Exception):
     def reply_text(self) -> str:
         """`NAME - explanation`, cut to 255 bytes on a character boundary (a short string's
         limit)."""
-        whole = f"{self.name} - {self.text}"
-        return whole.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")
+        return short(f"{self.name} - {self.text}")
 
 
 class SoftError(AMQPError):

@@ -56,6 +56,7 @@ DEFAULTS = bounds_of(Config())
 
 NESTING_MAX = 32
 TABLE_VALUES_MAX = 65_536
+PUBLISHED_VALUES_MAX = 64_512
 BODY_VALUES_MAX = 8_192
 ROW_BYTES_MAX = 1024 * 1024
 PATTERN_CHARACTERS_MAX = 4_096
@@ -195,6 +196,11 @@ FIXED = (
         "values in one table of headers or arguments",
         TABLE_VALUES_MAX,
         "what was stored under a higher limit could not be read under a lower one",
+    ),
+    Fixed(
+        "values in the headers of a message that a client publishes",
+        PUBLISHED_VALUES_MAX,
+        "what the broker adds to headers, such as x-death, has to fit into the same table",
     ),
     Fixed(
         "values in the body of a request over HTTP, or in a row of definitions; a comma in a text"

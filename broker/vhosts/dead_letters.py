@@ -66,13 +66,15 @@ class DeadLetters:
             deaths = record_death(properties, queue.name, reason, text(exchange), keys)
             if limits.dead_letter_routing_key is not None:
                 properties.remove_header("CC")
-            listed = properties.encode()
+            listed = written_deaths(properties, deaths)
         except Malformed:
             pass
         except ValueError:
-            # Its headers have no room for another death.
+            # It was published before room was kept for what the broker adds.
             properties = ListedProperties(listed)
             properties.take(EXPIRATION_BIT)
+            if limits.dead_letter_routing_key is not None:
+                properties.remove_header("CC")
             listed = properties.encode()
         if limits.dead_letter_routing_key is not None:
             keys = [limits.dead_letter_routing_key]
@@ -92,8 +94,8 @@ class DeadLetters:
 def record_death(
     properties: ListedProperties, queue: str, reason: str, exchange: str, routing_keys: list[str]
 ) -> list[dict[str, Any]]:
-    """Writes a death into the headers. Returns all deaths, newest first. The message's own
-    expiration is taken off, so that it does not expire again where it goes."""
+    """Writes a death into the headers, but for `x-death`. Returns all deaths, newest first. The
+    message's own expiration is taken off, so that it does not expire again where it goes."""
     told = properties.header("x-death")
     deaths = merged(told) if isinstance(told, list) else []
     death: dict[str, Any] = {}
@@ -122,12 +124,28 @@ def record_death(
         # A publisher may have written anything here.
         if isinstance(each.get("count"), int):
             each["count"] = Long(min(each["count"], COUNT_MAX))
-    properties.set_header("x-death", deaths)
     for name, value in (("reason", reason), ("queue", queue), ("exchange", exchange)):
         if properties.header(f"x-first-death-{name}") is None:
             properties.set_header(f"x-first-death-{name}", value)
         properties.set_header(f"x-last-death-{name}", value)
     return deaths
+
+
+def written_deaths(properties: ListedProperties, deaths: list[dict[str, Any]]) -> bytes:
+    """The list of properties with these deaths. Where the headers have no room for all of them, the
+    oldest are left out, here and there, and then the keys of the last one: a message whose deaths
+    are not known goes in circles. Raises ValueError if there is no room even for that."""
+    while True:
+        try:
+            properties.set_header("x-death", deaths)
+            return properties.encode()
+        except ValueError:
+            if len(deaths) > 1:
+                del deaths[(len(deaths) + 1) // 2 :]
+            elif deaths[0].get("routing-keys"):
+                deaths[0]["routing-keys"] = []
+            else:
+                raise
 
 
 def merged(told: list[Any]) -> list[dict[str, Any]]:

@@ -671,7 +671,7 @@ cdef class Connection(FrameParser):
             return
         if self.phase == RUNNING:
             self.close_reason = text
-            self.close_with(code, f"CONNECTION_FORCED - {text}"[:255], 0, 0)
+            self.close_with(code, f"CONNECTION_FORCED - {text}", 0, 0)
         elif self.phase < RUNNING:
             self.drop()
 

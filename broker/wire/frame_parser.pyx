@@ -19,6 +19,7 @@ from broker.kernel.reading cimport CALM_BYTES, FLOOD_BYTES
 from broker.kernel.turn cimport Turn
 from broker.schema.errors import (
     AMQPError, ChannelFault, CommandInvalid, FrameError, InternalFault, UnexpectedFrame,
+    short,
 )
 from broker.wire.channel cimport Channel, ChannelHost
 from broker.wire.deliveries cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
@@ -774,8 +775,8 @@ cdef class FrameParser(ChannelHost):
             class_id=class_id, method_id=method_id)))
 
     def close_with(self, int code, str text, int class_id, int method_id, bint lost_sync=False):
-        """Sends connection.close and waits for close-ok; a stream that cannot be read on is dropped
-        soon."""
+        """Sends connection.close with what of the text has room in it, and waits for close-ok; a
+        stream that cannot be read on is dropped soon."""
         if self.after_work(functools.partial(
                 self.close_with, code, text, class_id, method_id, lost_sync)):
             return
@@ -788,7 +789,7 @@ cdef class FrameParser(ChannelHost):
         self.output.cut_large()
         self.end_channels()
         self.output.send(method_frame(
-            0, "connection.close", reply_code=code, reply_text=text, class_id=class_id,
+            0, "connection.close", reply_code=code, reply_text=short(text), class_id=class_id,
             method_id=method_id))
         if lost_sync:
             self.phase = CLOSED

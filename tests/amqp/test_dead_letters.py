@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from broker.fields import properties
+from broker.fields.headers import ListedProperties
+from broker.vhosts.dead_letters import written_deaths
 from tests.amqp import raw
 from tests.amqp.field_tables import Typed
 from tests.amqp.raw import Client, Message
@@ -180,6 +183,43 @@ def test_it_drops_what_goes_round_without_being_rejected(client: Client, name: s
     client.publish(1, "", marker, b"marker")
     assert await_letter(client, end).body == b"marker"
     assert (ready(client, one), ready(client, two)) == (0, 0)
+
+
+@pytest.mark.parametrize("voids", [64_400, 64_506])
+@pytest.mark.parametrize("where", ["x-death", "other"])
+def test_a_message_with_full_headers_goes_round_once_only(
+    client: Client, name: str, where: str, voids: int
+) -> None:
+    one, two = f"{name}-1", f"{name}-2"
+    declare(client, one, "", dead_letter_routing_key=two, message_ttl=0)
+    declare(client, two, "", dead_letter_routing_key=one, message_ttl=0)
+    death = {"queue": "elsewhere", "reason": "expired", "count": 1, "big": [None] * voids}
+    headers = {where: [death] if where == "x-death" else death["big"]}
+    client.publish(1, "", one, b"round", headers=headers, delivery_mode=2)
+    client.fence(1)
+    assert (ready(client, one), ready(client, two)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("voids", "keys", "kept"),
+    [(65_000, 1, 2), (65_000, 600, 1), (65_533, 1, 1), (100, 65_600, 1)],
+    ids=["both fit", "the older one does not", "nor with one key", "nor the keys"],
+)
+def test_the_oldest_deaths_give_room_in_full_headers(voids: int, keys: int, kept: int) -> None:
+    old = {"queue": "elsewhere", "reason": "expired", "count": 1, "big": [None] * voids}
+    new = {"queue": "here", "reason": "expired", "routing-keys": ["k"] * keys}
+    deaths = [new, old]
+    listed = written_deaths(ListedProperties(properties.encode({"headers": {"a": 1}})), deaths)
+    assert properties.decode(listed)["headers"] == {"a": 1, "x-death": deaths}
+    assert [death["queue"] for death in deaths] == ["here", "elsewhere"][:kept]
+    assert deaths[0]["routing-keys"] == ([] if keys > 65_000 else ["k"] * keys)
+
+
+def test_headers_without_room_for_any_death_are_refused() -> None:
+    listed = properties.encode({"headers": {"big": [None] * 65_530}})
+    deaths = [{"queue": "here", "reason": "expired", "count": 1, "routing-keys": ["k"]}]
+    with pytest.raises(ValueError, match="values in one table"):
+        written_deaths(ListedProperties(listed), deaths)
 
 
 def test_it_drops_dead_letters_without_an_exchange_or_a_queue(client: Client, name: str) -> None:

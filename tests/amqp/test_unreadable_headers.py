@@ -17,7 +17,7 @@ from tests.control.test_real_broker import control
 from tests.oracles import segment_files
 
 HEADERS = 1 << 13
-DEPTH_MAX, VALUES_MAX = 32, 65_536
+DEPTH_MAX, VALUES_MAX = 32, 64_512
 GOOD = b"\x05spoilS\x00\x00\x00\x01x"
 """A field that `spoil` turns into one that nobody can read."""
 BAD = GOOD.replace(b"S", b"Z")
@@ -119,7 +119,7 @@ def test_no_count_of_deaths_keeps_a_letter_and_those_behind_it(
     assert told == [2**63 - 1]
 
 
-def test_headers_without_room_for_another_death_stay_as_they_are(client: Client, name: str) -> None:
+def test_full_headers_have_room_for_another_death(client: Client, name: str) -> None:
     declare_with_letters(client, name)
     # A list of one table of one list: three values, and those in it.
     headers = {"x-death": [{"v": [None] * (VALUES_MAX - 3)}]}
@@ -127,7 +127,11 @@ def test_headers_without_room_for_another_death_stay_as_they_are(client: Client,
     client.publish(1, "", name, b"good")
     full, good = both_rejected(client, name)
     assert (full.body, good.body) == (b"full", b"good")
-    assert full.properties == {"headers": headers}
+    # Its expiration is gone, too.
+    assert list(full.properties) == ["headers"]
+    first, second = full.properties["headers"]["x-death"]
+    assert (first["queue"], first["reason"]) == (name, "rejected")
+    assert second == headers["x-death"][0]
 
 
 def spoil(data_dir: Path) -> int:

@@ -366,6 +366,28 @@ async def test_it_closes_the_connections_of_a_deleted_user_and_vhost(
     assert await two.is_closed() == (320, "CONNECTION_FORCED - vhost 'shop' is deleted")
 
 
+async def test_a_reason_longer_than_a_short_string_is_cut_and_every_connection_closes(
+    broker: Broker, client: BrokerClient
+) -> None:
+    user, vhost = "Ж" * 110, "ж" * 120
+    await client.call("vhost.put", name=vhost)
+    ones = [await connect(broker, user) for _ in range(4)]
+    others = [await connect(broker, "bob", vhost) for _ in range(3)]
+    named = await connect(broker, "anna")
+    await client.call("connection.close", name=named.name, reason="ё" * 300)
+    code, text = await named.is_closed()
+    assert (code, text) == (320, "CONNECTION_FORCED - " + "ё" * 117)
+    await client.call("user.delete", name=user)
+    for one in ones:
+        code, text = await one.is_closed()
+        assert (code, len(text.encode())) == (320, 255)
+    await client.call("vhost.delete", name=vhost)
+    for one in others:
+        code, text = await one.is_closed()
+        assert text.startswith("CONNECTION_FORCED - vhost 'жж")
+        assert len(text.encode()) in (254, 255)
+
+
 async def test_it_authenticates_for_the_web(broker: Broker, client: BrokerClient) -> None:
     put_user(broker, "anna", "administrator")
     args = {"user": "anna", "peer": "192.0.2.1"}
