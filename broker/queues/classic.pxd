@@ -42,6 +42,7 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef int drop_heads(self) except -1
     cdef int shed(self) except -1
     cdef bint may_pass_on(self) noexcept
+    cdef bint expires_unstored(self, Message* message, bint confirm) noexcept
     cdef int expire_at_once(self, Message* message) except -1
     cdef int deliver_unstored(self, Message* message, bint confirm) except -2
     cdef bint is_served(self) noexcept

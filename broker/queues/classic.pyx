@@ -132,12 +132,7 @@ cdef class ClassicQueue(DeclaredQueue):
             if message.flags & BODY_IS_REFERENCE and message.body == NULL:
                 # Its body may have to be read from disk first, so the message is stored.
                 pass
-            elif (not self.is_served() and ttl_of(message, self.message_ttl()) == 0
-                  and self.may_pass_on()
-                  and not (confirm and self.features & CONFIRM_ON_ACK
-                           and self.features & HAS_DEAD_LETTERS)):
-                # Its TTL is over before a consumer could take it. One whose confirm waits for what
-                # becomes of its dead letter is stored: its place stands for it meanwhile.
+            elif self.expires_unstored(message, confirm):
                 answer = self.expire_at_once(message)
                 if answer != PUT_OFF:
                     return answer
@@ -262,6 +257,16 @@ cdef class ClassicQueue(DeclaredQueue):
         """Whether a new message may pass to the next queue without being stored here. The number of
         queues that it may pass so is limited, because each calls the next."""
         return self.turn.hops < HOPS_MAX
+
+    cdef bint expires_unstored(self, Message* message, bint confirm) noexcept:
+        """Whether the message's TTL is over before a consumer could take it. One whose confirm
+        waits for what becomes of its dead letter is stored all the same: its place stands for it
+        meanwhile."""
+        if (self.is_served() or ttl_of(message, self.message_ttl()) != 0
+                or not self.may_pass_on()):
+            return False
+        return not (confirm and self.features & CONFIRM_ON_ACK
+                    and self.features & HAS_DEAD_LETTERS)
 
     cdef int expire_at_once(self, Message* message) except -1:
         """A message whose TTL is over before a consumer could take it is never stored, unless its

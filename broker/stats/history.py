@@ -344,6 +344,7 @@ class _Chart:
         self._kind, self._key, self._step_ms, self._now = kind, key, step_ms, now
         self._counters, self._levels = COLUMNS[kind]
         self._times: list[int] = []
+        self._covered: list[int] = []
         self._rates: list[list[float | None]] = [[] for _ in self._counters]
         self._held: list[list[float | None]] = [[] for _ in self._levels]
         self._last: list[float] | None = None
@@ -353,12 +354,13 @@ class _Chart:
         section = frame.sections.get(self._kind)
         record = section.of(self._key) if section is not None else None
         if self._times and frame.at - self._times[-1] > 1.5 * self._step_ms:
-            self._point(self._times[-1] + self._step_ms, None, None)
+            self._point(self._times[-1] + self._step_ms, 0, None, None)
         count, levels = len(self._counters), len(self._levels)
         if record is None:
             is_known = not frame.left_out
             self._left_out += frame.left_out
-            self._point(frame.at, [0.0] * count if is_known else None, self._last)
+            rates = [0.0] * count if is_known else None
+            self._point(frame.at, frame.covered, rates, self._last)
             return
         held = list(record[count : count + levels])
         if self._last is None:
@@ -368,11 +370,14 @@ class _Chart:
             ]
             self._fill(before)
         rates = [round(rise * 1000 / max(1, frame.covered), 3) for rise in record[:count]]
-        self._point(frame.at, rates, held)
+        self._point(frame.at, frame.covered, rates, held)
         self._last = held
 
-    def _point(self, at: int, rates: list[float] | None, held: list[float] | None) -> None:
+    def _point(
+        self, at: int, covered: int, rates: list[float] | None, held: list[float] | None
+    ) -> None:
         self._times.append(at)
+        self._covered.append(covered)
         for place, column in enumerate(self._rates):
             column.append(None if rates is None else rates[place])
         for place, column in enumerate(self._held):
@@ -392,6 +397,7 @@ class _Chart:
         return {
             "step_ms": self._step_ms,
             "times": self._times,
+            "covered_ms": self._covered,
             "series": dict(columns),
             "left_out": self._left_out,
             "begins": begins,

@@ -358,13 +358,36 @@ def test_a_level_within_a_gap_is_what_it_was_before() -> None:
 
 
 def test_what_memory_knows_goes_before_the_files() -> None:
-    found = {"times": [0, 60, 120], "series": {"ready": [1, 2, None], "ack": [0.0, 0.5, None]}}
-    recent = {"times": [70, 80, 130], "series": {"ready": [3, 4, 5], "ack": [None, 1.0, 2.0]}}
+    found = {
+        "times": [0, 60, 120],
+        "covered_ms": [60, 50, 0],
+        "series": {"ready": [1, 2, None], "ack": [0.0, 0.5, None]},
+    }
+    recent = {
+        "step_ms": 10,
+        "times": [70, 80, 130],
+        "series": {"ready": [3, 4, 5], "ack": [None, 1.0, 2.0]},
+    }
     assert _continued(found, recent) == {
         "times": [0, 60, 70, 80, 130],
+        "covered_ms": [60, 50, 10, 10, 50],
         "series": {"ready": [1, 2, 3, 4, 5], "ack": [0.0, 0.5, None, 1.0, 2.0]},
     }
     assert _continued(found, {"times": [], "series": {}}) is found
+
+
+@pytest.mark.parametrize("days", [1, 5, 100])
+def test_nothing_is_counted_while_the_broker_was_down(house: House, days: int) -> None:
+    queue = house.queue("q")
+    run(house, queue, 180, 600)
+    house.now += 59 * MINUTE_MS
+    house.start()
+    run(house, queue, 121, 600)
+    found = house.chart(queue, days * DAY_MS)
+    samples = Samples(found, {"publish": 121 * 600}).samples("publish", house.now, 6 * 3600, 3600)
+    told = samples[0].sample - samples[-1].sample
+    # The steps at both ends may be missing; nothing may be counted that never came.
+    assert 170 * 600 <= told <= 301 * 600
 
 
 @pytest.fixture
@@ -454,7 +477,13 @@ async def test_memory_tells_what_lies_within_one_step_of_the_files() -> None:
     async def past(from_ms: int, to_ms: int) -> dict[str, Any]:
         asked.append((from_ms, to_ms))
         times = [from_ms, to_ms]
-        return {"step_ms": MINUTE_MS, "times": times, "series": {"ack": [0, 0]}, "begins": 1}
+        return {
+            "step_ms": MINUTE_MS,
+            "times": times,
+            "covered_ms": [MINUTE_MS] * 2,
+            "series": {"ack": [0, 0]},
+            "begins": 1,
+        }
 
     begun_now: Any = SimpleNamespace(first=time.time_ns() // 1_000_000)
     short, long = {"msg_rates": (10, 1)}, {"msg_rates": (600, 60)}

@@ -71,6 +71,8 @@ class Federation(Feature):
         self._host = host
         self._all: dict[Key, Federated] = {}
         self._links: dict[str, Running] = {}
+        self.gone: Counter[str] = Counter()
+        """Counts of links that ended: sums over all never go down."""
         self._upstreams: dict[str, Upstreams] = {}
         self._stale: dict[Key, None] = {}
         """Things whose links are to be worked out again."""
@@ -188,7 +190,9 @@ class Federation(Feature):
             self._end(id)
 
     def _end(self, id: str) -> None:
-        self._links.pop(id, None)
+        ended = self._links.pop(id, None)
+        if ended is not None:
+            self.gone.update(ended.counts)
         self.news.ended("link", id)
 
     def vhost_started(self, vhost: VHost) -> None:

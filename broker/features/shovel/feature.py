@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,6 +51,8 @@ class Shovels(Feature):
     def __init__(self, host: Any) -> None:
         self._host = host
         self._all: dict[Key, Shovel] = {}
+        self.gone: Counter[str] = Counter()
+        """Counts of those that were deleted: sums over all never go down."""
         self.news = News()
         self._generation = clock.now()
         self._trials = Trials(
@@ -104,6 +107,7 @@ class Shovels(Feature):
         if row is None:
             if known is not None:
                 del self._all[key]
+                self.gone.update(known.counts)
                 self._places.forget(key)
                 self.news.ended("shovel", *key)
             return
@@ -228,9 +232,11 @@ class Shovels(Feature):
             else shovel_keys.fault(parameter.name, parameter.value),
         }
 
-    def reported(self, reports: list[ShovelReport]) -> None:
+    def reported(self, reports: list[ShovelReport]) -> bool:
         """Takes reports; those of an earlier generation are about what does not run any more. A
-        shovel that has moved what it should is deleted."""
+        shovel that has moved what it should is deleted. Returns whether one was: a start before
+        that is on disk would have it move as much again."""
+        any_over = False
         for report in reports:
             shovel = self._all.get((report.vhost, report.name))
             if shovel is None or report.generation != shovel.generation:
@@ -247,6 +253,8 @@ class Shovels(Feature):
                 )
             if report.is_over:
                 self._host.access.parameters.delete(SHOVEL, report.vhost, report.name)
+                any_over = True
+        return any_over
 
     def keep(self, told: BridgesPlace) -> bool:
         """Has the place of a shovel written by the next flush; False if the shovel was deleted."""

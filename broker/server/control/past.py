@@ -7,7 +7,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -97,7 +97,13 @@ def _continued(found: dict[str, Any], recent: dict[str, Any]) -> dict[str, Any]:
         name: values[:end] + recent["series"].get(name, nothing)
         for name, values in found["series"].items()
     }
-    return found | {"times": found["times"][:end] + times, "series": series}
+    # Memory has a point for each step, and the first of them begins where the files end.
+    covered = [at - before for before, at in pairwise([times[0] - recent["step_ms"], *times])]
+    return found | {
+        "times": found["times"][:end] + times,
+        "covered_ms": found["covered_ms"][:end] + covered,
+        "series": series,
+    }
 
 
 class Samples:
@@ -139,11 +145,11 @@ def _filled(levels: list[float | None]) -> list[float]:
 
 def _counted(past: dict[str, Any], name: str, now: float) -> list[float]:
     """A counter at each time. The broker counts from zero at its start; here the counter continues
-    over restarts from the beginning of the range, so that every difference is true."""
-    times, rates = past["times"], past["series"][name]
+    over restarts from the beginning of the range, so that every difference is true. A rate is that
+    of the time that its point covers: while the broker was down, nothing was counted."""
+    rates, covered = past["series"][name], past["covered_ms"]
     rises = [
-        round((rate or 0.0) * (at - before) / 1000)
-        for rate, at, before in zip(rates[1:], times[1:], times, strict=False)
+        round((rate or 0.0) * ms / 1000) for rate, ms in zip(rates[1:], covered[1:], strict=True)
     ]
     return list(accumulate(rises, initial=max(0.0, now - sum(rises))))
 

@@ -116,7 +116,8 @@ async def bridges_follow(request: Request[BridgesFollow]) -> Any:
 
 @handles("bridges.report")
 async def bridges_report(request: Request[BridgesReport]) -> Any:
-    _shovels(request).reported(request.args.shovels)
+    if _shovels(request).reported(request.args.shovels):
+        await request.broker.synced()
     return {}
 
 

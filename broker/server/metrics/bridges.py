@@ -55,7 +55,8 @@ def _counts(
         name = f"{start}_{count}_total"
         yield head(name, "counter", text)
         if of_all:
-            yield line(name, sum(counts[count] for _, _, counts in feature.tallies()))
+            living = sum(counts[count] for _, _, counts in feature.tallies())
+            yield line(name, living + feature.gone[count])
             continue
         for labels, _, counts in list(feature.tallies()):
             yield line(name, counts[count], labels)

@@ -7,6 +7,7 @@ place (`Journal.put_in_place`). A kill at any moment leaves one of the two files
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -70,7 +71,13 @@ class JournalCompaction:
         living = content(self._living(found))
         if GROWTH * len(living) > length:
             return 0
-        return disk.write_new(self._journal.shorter_path, [living])
+        try:
+            return disk.write_new(self._journal.shorter_path, [living])
+        except OSError:
+            # A part of it may have taken the last space.
+            with contextlib.suppress(OSError):
+                disk.unlink(self._journal.shorter_path)
+            raise
 
     def _written(self, length: int | None, error: BaseException | None) -> None:
         if error is not None and not self._has_ended:
