@@ -53,6 +53,7 @@ from broker.store.log.figures cimport Head, in_memory, memory_of, size_of
 from broker.store.log.priority_store cimport PriorityStore
 from broker.store.log.queue_store cimport QueueStore
 from broker.store.log.recovery import recover
+from broker.store.log.walk import ends_of
 from broker.store.log.segments cimport QueueDirectory
 
 cdef enum:
@@ -878,6 +879,9 @@ cdef class ClassicQueue(DeclaredQueue):
             # Each publisher must get a negative confirm; or a transfer has taken messages, which
             # `store.purge` would settle, too. Both need that they are removed one by one.
             count = self.messages_ready
+            # In segments of their own, what comes from now on gets no position before the mark: a
+            # tail of which all is removed gives its positions back.
+            ends_of(self.store)
             self.drain_to = self.store.end()
             self.wake()
             self.drain()

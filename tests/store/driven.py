@@ -50,7 +50,7 @@ class Taker:
         self.place: Place = ()
 
     def message(
-        self, _queue: Any, _exchange: bytes, _key: bytes, _props: bytes, body: bytes, place: Place
+        self, queue: Any, exchange: bytes, key: bytes, props: bytes, body: bytes, place: Place
     ) -> None:
         """A message was handed over."""
         self.done, self.body, self.place = True, body, place

@@ -6,6 +6,7 @@ import contextlib
 import select
 from pathlib import Path
 
+from tests.store import recorder
 from tests.store.driven import Driven
 
 MANY = 20_000
@@ -60,3 +61,23 @@ def test_the_thread_that_removes_a_segment_closes_it(tmp_path: Path) -> None:
     assert remover.open > 0
     assert len(driven.files("msgs")) < segments
     assert deleted_and_open(tmp_path) == []
+
+
+def test_what_others_wait_for_does_not_wait_for_the_files_of_a_deleted_queue(
+    tmp_path: Path,
+) -> None:
+    driven = Driven(tmp_path, segment_size=4096)
+    for _ in range(200):
+        driven.publish(bytes(100))
+    driven.sync()
+    recorder.stall("unlink", 60)
+    try:
+        driven.queue.delete()
+        told: list[bool] = []
+        driven.persister.after_round(lambda: told.append(True))
+        driven.pump(lambda: bool(told), seconds=30)
+        assert driven.files("msgs")
+    finally:
+        recorder.stall("unlink", 0)
+    driven.pump(lambda: not driven.files("msgs"))
+    driven.stop()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.fields import properties
 from tests.store import recorder
 from tests.store.bodies_rig import Rig
-from tests.store.driven import Driven, Taker
+from tests.store.driven import Driven, Place, Taker
 
 
 def end_turn(driven: Driven) -> None:
@@ -96,4 +98,42 @@ def test_what_was_taken_is_written_with_its_mark_when_all_behind_it_was_purged(
     assert [taker.body for taker in found] == [taker.body for taker in taken]
     assert all(taker.redelivered for taker in found)
     assert again.take().body is None
+    again.kill()
+
+
+class Counted(Taker):
+    """Keeps the properties, too."""
+
+    listed = b""
+
+    def message(
+        self, queue: Any, exchange: bytes, key: bytes, props: bytes, body: bytes, place: Place
+    ) -> None:
+        self.listed = props
+        super().message(queue, exchange, key, props, body, place)
+
+
+@pytest.mark.parametrize("large", [0, 40], ids=["in its tail", "in a tail that is full"])
+def test_how_often_a_message_came_back_outlives_a_kill(tmp_path: Path, large: int) -> None:
+    def take(driven: Driven) -> Counted:
+        taker = Counted()
+        driven.queue.get(taker)
+        driven.pump(lambda: taker.done)
+        return taker
+
+    limit = {"x-delivery-limit": 50}
+    driven = Driven(tmp_path, 64 << 20, arguments=limit)
+    driven.publish(b"comes back")
+    driven.requeue(take(driven))
+    for _ in range(large):
+        driven.publish(bytes(30_000))
+    for _ in range(3):
+        driven.requeue(take(driven))
+    driven.sync()
+    driven.kill()
+    again = Driven(tmp_path, 64 << 20, arguments=limit)
+    again.recover()
+    taker = take(again)
+    assert taker.body == b"comes back"
+    assert properties.decode(taker.listed)["headers"]["x-delivery-count"] == 4
     again.kill()

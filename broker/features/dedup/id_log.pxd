@@ -21,3 +21,4 @@ cdef class IdLog(Dirty):
     cdef list ready                      # those before them, for the round that has begun
 
     cdef int start_file(self, uint32_t number) except -1
+    cdef bint any_busy(self) except *

@@ -96,7 +96,9 @@ cdef class IdLog(Dirty):
         self.ready = [entry for entry in self.ready if entry[0] != identity]
 
     cdef int start_file(self, uint32_t number) except -1:
-        """The next file; those that are not needed for a whole cache go."""
+        """The next file; those that are not needed for a whole cache go. None goes while one is in
+        use: on a full disk files wait to be written, and what is on disk is not removed for ids
+        that may never be."""
         cdef Round* round
         cdef size_t address
         cdef File* old
@@ -106,6 +108,8 @@ cdef class IdLog(Dirty):
         self.number = number
         self.entries = 0
         self.file = file_new(f"{self.directory}/ids.{number:010d}")
+        if self.any_busy():
+            return 0
         while sum(count for _, count in self.older[1:]) >= self.entries_max:
             gone, _ = self.older.pop(0)
             path = f"{self.directory}/ids.{gone:010d}"
@@ -121,6 +125,14 @@ cdef class IdLog(Dirty):
             round_add(round, STAGE_REMOVE, OP_UNLINK, old)
             self.persister.background.remove(round)
         return 0
+
+    cdef bint any_busy(self) except *:
+        """Whether an operation on a file of before is in flight."""
+        cdef size_t address
+        for address in self.leaving:
+            if (<File*> address).busy:
+                return True
+        return False
 
     cdef int take_up(self) except -1:
         self.ready += self.pending
@@ -198,10 +210,9 @@ cdef class IdLog(Dirty):
             self.older.append((self.number, self.entries))
             self.leaving.append(<size_t> self.file)
             self.file = NULL
-        for address in self.leaving:
-            if (<File*> address).busy:
-                self.persister.retry_later(self)
-                return
+        if self.any_busy():
+            self.persister.retry_later(self)
+            return
         self.directory_made = False
         self.persister.forget_directory(self.directory)
         round = round_new()

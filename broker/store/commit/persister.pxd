@@ -74,6 +74,8 @@ cdef class Persister:
     cdef public uint64_t tail_bytes
     # Of large bodies that are not written. They hold up those who send such bodies and no others.
     cdef public uint64_t large_bytes
+    # Of records that are written and stay in memory for consumers. They hold up no publisher.
+    cdef public uint64_t kept_bytes
     cdef readonly uint64_t tail_limit
     cdef public bint pressed
     cdef readonly uint64_t segment_size
@@ -118,5 +120,6 @@ cdef class Persister:
     cdef bint freeze_part(self, Round* round) except? True
     cdef int give_up(self, str text, bint doubtful=*) except -1
     cdef int call_waiting(self) except -1
+    cdef int relieve(self) except -1
     cdef int read(self, Round* round, Dirty owner) except -1
     cdef int finish(self, Round* round) except -1

@@ -18,6 +18,7 @@ class Persister:
     failed: Callable[[str, bool], object] | None
     relieved: Callable[[], object] | None
     tail_bytes: int
+    kept_bytes: int
     pressed: bool
     doubts_marks: bool
     @property

@@ -328,6 +328,8 @@ cdef class Persister:
         elif self.in_flight == NULL and not self.broken:
             self.thorough = False
             self.background.work()
+            # What was consumed before it was written has left no round behind.
+            self.relieve()
 
     cdef void hurry(self) noexcept:
         """Syncs that were due within 200 ms are part of the next sync."""
@@ -660,13 +662,18 @@ cdef class Persister:
                     self.confirmers.append(confirmer)
             self.sync_asked = True
         self.call_waiting()
+        self.relieve()
+        # Whatever gathered meanwhile must not wait for the next received byte.
+        if self.urgent or (self.tail_bytes > self.tail_limit and not self.postponed.any):
+            self.wake()
+        return 0
+
+    cdef int relieve(self) except -1:
+        """Lets writers continue that wait for memory, if there is some."""
         if self.pressed and self.tail_bytes <= self.tail_limit // 2:
             self.pressed = False
             self.relieved()
         self.contents.go_on()
-        # Whatever gathered meanwhile must not wait for the next received byte.
-        if self.urgent or (self.tail_bytes > self.tail_limit and not self.postponed.any):
-            self.wake()
         return 0
 
     cdef int call_waiting(self) except -1:

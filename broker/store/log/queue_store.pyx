@@ -193,11 +193,13 @@ cdef class QueueStore(MessageStore):
         return 0
 
     cdef int note_at(self, Segment* segment, uint32_t position, uint32_t word) except -1:
-        """As `note`. For a record in the tail the entry stays with the tail: it is written with the
-        record, or dropped with it."""
-        cdef Block* tail = self.segments.tail
-        if tail != NULL and segment == tail.segment and position >= tail.start:
-            push_entry(&tail.pending, &tail.pending_count, &tail.pending_capacity, position, word)
+        """As `note`. For a record that no round has taken yet the entry stays with its block: it is
+        written with the record, or dropped with it, and in the order of such entries, of which the
+        last counts."""
+        cdef Block* block = self.segments.block_of(segment, position)
+        if block != NULL and block.state < WRITING:
+            push_entry(&block.pending, &block.pending_count, &block.pending_capacity, position,
+                       word)
             return 0
         return self.note(segment, position, word)
 
@@ -787,6 +789,7 @@ cdef class QueueStore(MessageStore):
         cdef Segments segments = self.segments
         if segments.tail != NULL and segments.tail.length == 0:
             segments.free_block(segments.tail)
+        segments.free_written()
         self.rest_reading()
         self.refs.rest()
         if (self.total == 0 and segments.active != NULL and segments.active.messages != NULL

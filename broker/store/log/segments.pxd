@@ -143,6 +143,8 @@ cdef class Segments:
     cdef void add_block(self, Block* block) noexcept
     cdef Block* room_for(self, uint32_t length) except NULL
     cdef void free_block(self, Block* block) noexcept
+    cdef void no_longer_unwritten(self, Block* block) noexcept
+    cdef bint may_keep(self, Block* block) noexcept
     cdef void free_written(self) noexcept
     cdef void free_unwritten(self) noexcept
     cdef int drop_tail(self) except -1

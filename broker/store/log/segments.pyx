@@ -45,6 +45,8 @@ cdef enum:
     # like the current one write.
     AHEAD = 1 << 20
     AHEAD_ROUNDS = 8
+    # Of `tail_memory` written records that stay for consumers take one part of so many at most.
+    KEPT_PART = 4
 
 
 cdef uint8_t segment_header[8]
@@ -315,11 +317,25 @@ cdef class Segments:
             self.last_block = before
         if self.tail == block:
             self.tail = NULL
+        if block.state == WRITTEN:
+            self.persister.kept_bytes -= block.length
+        else:
+            self.no_longer_unwritten(block)
+        block_free(block)
+
+    cdef void no_longer_unwritten(self, Block* block) noexcept:
         if block.large != NULL:
             self.persister.large_bytes -= block.length
         else:
             self.persister.tail_bytes -= block.length
-        block_free(block)
+
+    cdef bint may_keep(self, Block* block) noexcept:
+        """Whether a written block may stay in memory: a consumer reads it next, and all that stays
+        so takes a quarter of the memory for unwritten records at most."""
+        return (block.segment == self.cursor
+                and block.start <= self.cursor_position < block.start + block.length
+                and (self.persister.kept_bytes + block.length) * KEPT_PART
+                <= self.persister.tail_limit)
 
     cdef void free_written(self) noexcept:
         """What waited in memory for consumers is on disk, too, and is not read next any more."""
@@ -488,7 +504,10 @@ cdef class Segments:
     cdef int remove(self, Segment* segment, Dirty owner) except -1:
         """Removes the files, or waits until they are not in flight any more."""
         cdef Round* round
-        if segment.removal == 0 and (segment.messages != NULL or segment.acks != NULL):
+        if segment.removal == 0 and not self.ending and (
+                segment.messages != NULL or segment.acks != NULL):
+            # It may be what settles messages: who is answered behind a round waits for it. A queue
+            # that is deleted is gone by the journal, and a long one may have files for seconds.
             segment.removal = self.persister.background.removal_begins()
         if ((segment.messages != NULL and segment.messages.busy)
                 or (segment.acks != NULL and segment.acks.busy)):
@@ -745,9 +764,11 @@ cdef class Segments:
         while block != NULL:
             next_block = block.next
             if block.state == WRITING and not self.persister.postponed.holds(block.data):
-                block.state = WRITTEN
-                if not (keep and block.segment == self.cursor
-                        and block.start <= self.cursor_position < block.start + block.length):
+                if keep and self.may_keep(block):
+                    self.no_longer_unwritten(block)
+                    self.persister.kept_bytes += block.length
+                    block.state = WRITTEN
+                else:
                     self.free_block(block)
             block = next_block
         return self.remove_waiting(owner)
