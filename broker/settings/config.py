@@ -1084,7 +1084,8 @@ class Config:
         64 * 1024 * 1024,
         "size",
         "memory for messages not yet written, over all queues; while it is full, publishers wait,"
-        " but for those whose messages are few: they have a quarter more of it together",
+        " but for those whose messages are few: they have a quarter more of it together; written"
+        " ones that stay for their consumers take a quarter more at most",
         least=1024 * 1024,
     )
     embed_below: int = setting(

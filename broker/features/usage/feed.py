@@ -189,7 +189,17 @@ class Feed(Feature):
         if self._pending is not None:
             self._run(self._write(self._pending))
         if self._pending is None:
+            self._end_transient(now_ms)
             self._run(self._new_round(now_ms, ends=True))
+
+    def _end_transient(self, now_ms: int) -> None:
+        """Queues that are not durable go with the broker. Their lines say so: what they held would
+        stand in reports for days as if it could still be consumed."""
+        for vhost in self._source.vhosts.values():
+            for queue in vhost.queues.values():
+                if not queue.durable:
+                    self._ended.add(queue)
+                    self.queue_deleted(queue, now_ms)
 
     def queue_deleted(self, queue: MessageQueue, now_ms: int) -> None:
         """Write what a queue did since the last round: it will not be there at the next."""
