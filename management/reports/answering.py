@@ -64,15 +64,15 @@ def compute(
     if unclosed:
         recent_rows = folding.floored(folding.read(spark, unclosed), chosen.grain)
         rows = rows.unionByName(recent_rows)
-    rows = transforms.within(rows, before, end, chosen.vhost)
+    rows = transforms.within(rows, before, end)
     if chosen.report.charges:
         watch.step("closing months")
         _close_months(spark, question, intake, recent_rows)
         watch.step("computing")
-        frame = _statement(spark, question, rows)
+        frame = _statement(spark, question, transforms.within(rows, before, end, chosen.vhost))
     else:
         free = shutil.disk_usage(question.specification.usage_directory).free
-        frame = transforms.transformed(chosen.report, rows, view, first, end, free)
+        frame = transforms.transformed(chosen.report, rows, view, first, end, free, chosen.vhost)
     directory = Path(question.specification.run_directory)
     if planned:
         outcome.rows_written = pieces.write(frame, chosen, planned, taken, directory, scratch)

@@ -55,6 +55,7 @@ _TypedLine = msgspec.defstruct(
     [(name, _Int64 | None, None) for name in _LINE_NUMBERS]
     + [(name, str | None, None) for name in _LINE_TEXTS],
 )
+_DECODER = msgspec.json.Decoder(_TypedLine)
 
 
 @dataclass(frozen=True)
@@ -243,18 +244,51 @@ def _lines_of(path: Path) -> Iterator[pa.Table]:
 
 
 def _parsed(data: bytes) -> pa.Table:
+    """Whole lines as a table: by Arrow where they look as the broker writes them, else, or if Arrow
+    refuses them, one by one.
+    """
+    if _looks_whole(data):
+        try:
+            return _arrow(data)
+        except pa.ArrowInvalid:
+            pass
+    return _one_by_one(data)
+
+
+def _looks_whole(data: bytes) -> bool:
+    """Whether every line begins with a brace and all is UTF-8. Arrow does not check texts, which
+    fail later then, and a line that is no object ends the whole process where it is the first.
+    """
+    lines = data.rstrip(b"\n")
+    if not lines.startswith(b"{") or lines.count(b"\n{") != lines.count(b"\n"):
+        return False
     try:
-        return _arrow(data)
-    except pa.ArrowInvalid:
-        lines = [line for line in data.split(b"\n") if line.strip()]
-        good = [line for line in lines if _is_line(line)]
-        table = _arrow(b"\n".join(good)) if good else _LINE.empty_table()
-        return table.replace_schema_metadata({"torn": str(len(lines) - len(good))})
+        lines.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _one_by_one(data: bytes) -> pa.Table:
+    """The lines that can be read. They do not go through Arrow's parser, which refuses some of
+    them: a key that is there twice, more than a block of text.
+    """
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    good = []
+    for line in lines:
+        try:
+            good.append(_DECODER.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+    columns = {
+        field.name: pa.array([getattr(line, field.name) for line in good], field.type)
+        for field in _LINE
+    }
+    table = pa.table(columns, _LINE)
+    return table.replace_schema_metadata({"torn": str(len(lines) - len(good))})
 
 
 def _arrow(data: bytes) -> pa.Table:
-    if not data.strip():
-        return _LINE.empty_table()
     return pyarrow.json.read_json(
         io.BytesIO(data),
         read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=1 << 20),
@@ -267,14 +301,6 @@ def _arrow(data: bytes) -> pa.Table:
 def _torn(lines: pa.Table) -> Census:
     torn = int((lines.schema.metadata or {}).get(b"torn", 0))
     return Census(lines=torn, unreadable=torn)
-
-
-def _is_line(line: bytes) -> bool:
-    try:
-        msgspec.json.decode(line, type=_TypedLine)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return False
-    return True
 
 
 def _cut_to_whole_lines(path: Path, block: int = 1 << 16) -> None:

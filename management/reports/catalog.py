@@ -115,6 +115,7 @@ BACKLOG = Report(
     transform="backlog",
     grains=("day", "hour"),
     days=7,
+    wants_cover=True,
     views=(
         View(
             "queue",
@@ -280,6 +281,7 @@ GROWTH = Report(
     transform="growth",
     grains=("day", "hour"),
     days=31,
+    wants_cover=True,
     views=(
         _growth("queue", "Queue", QUEUE_KEYS),
         _growth("vhost", "Virtual host", (("vhost", "vhost"),)),
@@ -340,6 +342,7 @@ DISK = Report(
         ),
     ),
     wants_disk=True,
+    wants_cover=True,
 )
 
 _LATE = "counted after the month was closed, for example because the reports did not run: not in "

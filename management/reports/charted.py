@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +99,28 @@ def stacks(
 
 
 def week(result: Result, view: View, by: Column, where: Where) -> list[float | None]:
-    """The mean sum of each hour of the week, Monday's first (UTC); None where there was none."""
+    """The mean sum of each hour of the week, Monday's first (UTC); None where there was none.
+
+    An object has no row for an hour in which nothing came or went, so that each hour counts from
+    the first one that the whole result has a row of to the last.
+    """
+    times = [at for at, _ in _rows(_grouped(result.files, (view.time,), by.name, Where(), ""))]
+    if not times:
+        return [None] * HOURS_A_WEEK
     sums, counts = [0] * HOURS_A_WEEK, [0] * HOURS_A_WEEK
     for at, value in _rows(_grouped(result.files, (view.time,), by.name, where, "")):
-        hour = at.astimezone(UTC)
-        place = hour.weekday() * 24 + hour.hour
-        sums[place] += value or 0
-        counts[place] += 1
+        sums[_hour_of_week(at)] += value or 0
+    first, hours = min(times), (max(times) - min(times)) // timedelta(hours=1) + 1
+    for place in range(HOURS_A_WEEK):
+        counts[(_hour_of_week(first) + place) % HOURS_A_WEEK] = (
+            hours + HOURS_A_WEEK - 1 - place
+        ) // HOURS_A_WEEK
     return [one / count if count else None for one, count in zip(sums, counts, strict=True)]
+
+
+def _hour_of_week(at: datetime) -> int:
+    hour = at.astimezone(UTC)
+    return hour.weekday() * 24 + hour.hour
 
 
 def _positive(table: Any) -> Any:

@@ -167,13 +167,18 @@ class Intake:
         return f"{self._now - timedelta(seconds=min(hours, everything)):%Y-%m-%d}"
 
     def _clean(self) -> None:
-        """Delete feed files that have been in the tables for long enough."""
-        oldest = self._now - timedelta(seconds=self._keeping.lines)
+        """Delete feed files that have been in the tables for long enough, and those of a time that
+        is not kept: where no run succeeds they would fill the disk.
+        """
+        hour = timedelta(hours=1)
+        oldest = self._now - timedelta(seconds=self._keeping.lines) - hour
+        everything = self._now - timedelta(seconds=self._keeping.everything) - hour
+        consumed = self.tables.manifest.consumed
         gone = [
             Remove(str(source.path))
             for source in bronze.closed_sources(self._usage)
-            if source.name in self.tables.manifest.consumed
-            and (source.path.is_dir() or source.hour < oldest - timedelta(hours=1))
+            if source.hour < everything
+            or (source.name in consumed and (source.path.is_dir() or source.hour < oldest))
         ]
         self.tables.placement.carry(gone)
         present = {source.name for source in bronze.closed_sources(self._usage)}

@@ -143,8 +143,10 @@ def compute(source: Source, chosen: parameters.Chosen, scratch: Path) -> Result:
         spark.conf.set(name, value)
     files = source.tables.files(chosen.grain, before, end)
     try:
-        rows = transforms.within(source.rows(spark, files), before, end, chosen.vhost)
-        frame = transforms.transformed(chosen.report, rows, chosen.view, first, end)
+        rows = transforms.within(source.rows(spark, files), before, end)
+        frame = transforms.transformed(
+            chosen.report, rows, chosen.view, first, end, vhost=chosen.vhost
+        )
         order = results.order(chosen.view)
         table = frame.select(*chosen.view.names).orderBy(*order).toArrow()
     except Exception as error:  # Java's own come as Py4J's where Spark does not wrap them

@@ -15,7 +15,8 @@ VHOST_LENGTH_MAX = 1024
 
 @dataclass(frozen=True)
 class Chosen:
-    """Parameters as a report's job uses them. `end` is not included; None is now."""
+    """Parameters as a report's job uses them. `end` is not included; None is now. The tables hold
+    whole hours, days or months, so that a report counts each of them that the range touches."""
 
     report: Report
     view: View
@@ -26,15 +27,27 @@ class Chosen:
 
     def range(self, now: datetime) -> tuple[datetime, datetime | None]:
         """From when and to when rows count, both at the beginning of an hour, day or month."""
+        if self.report.compares:
+            return self._whole_range(now)
         first = self.first or (self.end or now) - timedelta(days=self.report.days)
-        return _floor(first, self.grain), self.end and _floor(self.end, self.grain)
+        return _floor(first, self.grain), self.end and _ceiling(self.end, self.grain)
+
+    def _whole_range(self, now: datetime) -> tuple[datetime, datetime]:
+        """The range without the hour or day under way, of which a part would be compared with a
+        whole one. That one counts only where nothing else is asked for."""
+        end = _floor(now, self.grain)
+        if self.end:
+            end = min(end, _ceiling(self.end, self.grain))
+        first = _floor(self.first or end - timedelta(days=self.report.days), self.grain)
+        return first, max(end, _next(first, self.grain))
 
     def before(self, now: datetime) -> datetime:
-        """The beginning of what has to be read: earlier if the report compares."""
+        """The beginning of what has to be read: earlier if the report compares, by the length of
+        the range."""
         first, end = self.range(now)
-        if not self.report.compares:
+        if not self.report.compares or end is None:
             return first
-        return _floor(first - ((end or now) - first), self.grain)
+        return _floor(first - (end - first), self.grain)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +75,10 @@ def read(report: Report, given: Mapping[str, str]) -> tuple[Chosen, dict[str, st
     first, end = (_moment(name, texts.get(name)) for name in ("from", "to"))
     if first and end and first >= end:
         raise ValueError(f"from ({texts['from']}) is not before to ({texts['to']})")
+    # Whole minutes, as the canonical text has them: it is read again and must mean the same.
+    first = first and first.replace(second=0, microsecond=0)
+    if end and (end.second or end.microsecond):
+        end = end.replace(second=0, microsecond=0) + timedelta(minutes=1)
     vhost = texts.get("vhost", "")
     if len(vhost) > VHOST_LENGTH_MAX:
         raise ValueError(f"vhost has more than {VHOST_LENGTH_MAX} characters")
@@ -96,3 +113,16 @@ def _floor(moment: datetime, grain: Grain) -> datetime:
     if grain != "hour":
         moment = moment.replace(hour=0)
     return moment.replace(day=1) if grain == "month" else moment
+
+
+def _next(start: datetime, grain: Grain) -> datetime:
+    """The beginning of the hour, day or month after the one that begins at `start`."""
+    if grain == "month":
+        return _floor(start + timedelta(days=31), grain)
+    return start + (timedelta(hours=1) if grain == "hour" else timedelta(days=1))
+
+
+def _ceiling(moment: datetime, grain: Grain) -> datetime:
+    """The beginning of an hour, day or month at this moment or next after it."""
+    start = _floor(moment, grain)
+    return start if start == moment else _next(start, grain)

@@ -8,6 +8,7 @@ settings.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from croniter import croniter
 from . import parameters
 from .catalog import REPORTS
 from .placement import HERE, Placement, Write
+from .schedule import next_at_ms
 
 FILE = "plans.json"
 PLANS_MAX = 100
@@ -78,17 +80,30 @@ def checked(report: str, name: str, given: Mapping[str, str]) -> Plan:
         names = ", ".join((*FIELDS, *parameters.NAMES))
         raise ValueError(f"a plan has no {unknown[0][:40]!r}: it has {names}")
     _, canonical = parameters.read(REPORTS[report], given)
-    schedule = " ".join(given.get("schedule", "").split())
-    if schedule and (len(schedule.split()) != 5 or not croniter.is_valid(schedule)):
-        raise ValueError(f"schedule is {schedule[:60]!r}, not cron's five fields such as 0 6 * * 1")
     return Plan(
         name=name,
         report=report,
         parameters=canonical,
-        schedule=schedule,
+        schedule=_schedule(given.get("schedule", "")),
         webhook=_webhook(given.get("webhook", "").strip()),
         mail=_mail(given.get("mail", "")),
     )
+
+
+def _schedule(text: str) -> str:
+    schedule = " ".join(text.split())
+    if not schedule:
+        return ""
+    if len(schedule.split()) != 5 or not croniter.is_valid(schedule):
+        raise ValueError(f"schedule is {schedule[:60]!r}, not cron's five fields such as 0 6 * * 1")
+    try:
+        next_at_ms(schedule, time.time_ns() // 1_000_000)
+    except ValueError:
+        raise ValueError(
+            f"schedule is {schedule[:60]!r}, and such a day never comes: name a day that its months"
+            " have"
+        ) from None
+    return schedule
 
 
 def _webhook(url: str) -> str:

@@ -306,7 +306,8 @@ class Reports:
 
     def _has_news(self, report: str) -> bool:
         """Whether the feed was written to since the report's last result: else it would repeat."""
-        last = self._runs.last_done(report)
+        # One that began later than now was recorded by a clock that was ahead: it says nothing.
+        last = self._runs.last_done(report, until_ms=_now_ms())
         try:
             changed = [path.stat().st_mtime for path in (self._data_dir / "usage").glob("*.jsonl*")]
         except OSError:

@@ -232,13 +232,25 @@ class Runs:
                 continue  # just begun, or just forgotten
         return found
 
-    def last_done(self, report: str, parameters: dict[str, str] | None = None) -> Run | None:
-        """The newest run with these parameters (none by default) that has a result. Raises
-        RunNotFound if there is no such report.
+    def last_done(
+        self,
+        report: str,
+        parameters: dict[str, str] | None = None,
+        *,
+        until_ms: int | None = None,
+    ) -> Run | None:
+        """The newest run with these parameters (none by default) that has a result; with `until_ms`
+        of those that had begun by then. Raises RunNotFound if there is no such report.
         """
         wanted = parameters or {}
         return next(
-            (run for run in self.all(report) if run.state == "done" and run.parameters == wanted),
+            (
+                run
+                for run in self.all(report)
+                if run.state == "done"
+                and run.parameters == wanted
+                and (until_ms is None or (run.started_at or 0) <= until_ms)
+            ),
             None,
         )
 

@@ -50,7 +50,8 @@ class Report:
     to users who may see some virtual hosts only. `compares` says that it also reads the period of
     the same length before. `every` is `schedule` or `day`: how often it is computed by itself.
     `charges` says that it prices what it counts, by `costs` instead of `transforms`, and closes
-    months. `wants_disk` says that the transform is also given the free bytes of the disk.
+    months. `wants_disk` says that the transform is also given the free bytes of the disk,
+    `wants_cover` the time that the feed covers (`transforms.cover`).
     `by_time`: each row is computed from the usage of its own hour, day or month alone, and all
     views have the newest rows first (`pieces`).
     """
@@ -65,6 +66,7 @@ class Report:
     compares: bool = False
     charges: bool = False
     wants_disk: bool = False
+    wants_cover: bool = False
     module: str = "transforms"
     every: Literal["schedule", "day"] = "day"
     by_time: bool = False

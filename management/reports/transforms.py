@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from broker.features.usage import records
@@ -35,6 +35,15 @@ LEFT = ("ack", "deliver_no_ack", "get_no_ack", "expired", "dropped", "purge", "r
 # A disk that is full later than this is not.
 FORECAST_DAYS_MAX = 3650
 
+# A day or hour of which the feed covers less is no point of a line: what a queue holds that stands
+# still is in a line up to a minute later, which would be missing from its mean.
+COVERED_LEAST = 1800
+
+# A queue that holds something is written in the first round of each run of the broker, then once a
+# minute or, where rounds are rarer, in each of them; these are an hour apart at most. So a queue of
+# which nothing was written for longer, while other lines were, holds nothing any more.
+SILENT_MS = 2 * 3_600_000
+
 
 def transformed(
     report: Report,
@@ -43,11 +52,32 @@ def transformed(
     first: datetime,
     end: datetime | None,
     free: int = 0,
+    vhost: str = "",
 ) -> DataFrame:
-    """What a report computes of rows; `free`: bytes on the disk, for a report that wants them."""
+    """What a report computes of the rows of one virtual host or all; `rows` are of all of them.
+    `free`: bytes on the disk, for a report that wants them.
+    """
     function = getattr(importlib.import_module(f"{__package__}.{report.module}"), report.transform)
-    frame: DataFrame = function(rows, view, first, end, *((free,) if report.wants_disk else ()))
+    further: list[DataFrame | int] = []
+    if report.wants_cover:
+        further.append(cover(within(rows, first, end)))
+    if report.wants_disk:
+        further.append(free)
+    chosen = rows.where(f.col("vhost") == f.lit(vhost)) if vhost else rows
+    frame: DataFrame = function(chosen, view, first, end, *further)
     return frame
+
+
+def cover(rows: DataFrame) -> DataFrame:
+    """What time the feed covers, by rows of all kinds and virtual hosts: one row for each hour,
+    day or month (`at`), the `seconds` from its first line to its last, and when that one was
+    (`heard`). Lines of a clock that was ahead have times that are still to come; these are left
+    out of `heard`.
+    """
+    now = f.unix_millis(f.current_timestamp())
+    span = f.greatest(f.max("until") - f.min("since"), f.lit(1))
+    heard = f.max(f.when(f.col("until") <= now, f.col("until")))
+    return rows.groupBy("at").agg((span / 1000).alias("seconds"), heard.alias("heard"))
 
 
 def within(
@@ -98,7 +128,9 @@ def changes(rows: DataFrame, view: View, first: datetime, end: datetime | None) 
     return grouped.where(moved).withColumn("change", f.round(change, 1))
 
 
-def backlog(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
+def backlog(
+    rows: DataFrame, view: View, first: datetime, end: datetime | None, covered: DataFrame
+) -> DataFrame:
     """What queues hold at the end of the range, whether they drain, and what went wrong."""
     queues = within(rows, first, end).where(f.col("kind") == "queue")
     grouped = queues.groupBy(*keys_of(view)).agg(
@@ -109,7 +141,9 @@ def backlog(rows: DataFrame, view: View, first: datetime, end: datetime | None) 
         f.sum(added(LEFT)).alias("left_queue"),
         f.sum("messages_ms").alias("messages_ms"),
         (f.max("until") - f.min("since")).alias("span"),
+        f.max("until").alias("told"),
     )
+    grouped = without_gone(grouped, covered, ("held", "held_bytes", "consumers"))
     came, left, held = f.col("messages_in"), f.col("left_queue"), f.col("held")
     moved = came + f.col("messages_out") + left
     state = (
@@ -125,6 +159,21 @@ def backlog(rows: DataFrame, view: View, first: datetime, end: datetime | None) 
         .withColumn("drain", drain.cast("long"))
         .withColumn("mean", f.round(f.col("messages_ms") / f.greatest(f.col("span"), f.lit(1)), 1))
         .select(*view.names)
+    )
+
+
+def without_gone(queues: DataFrame, covered: DataFrame, levels: Iterable[str]) -> DataFrame:
+    """Queues by when each was written of last (`told`), with zero as the `levels` of those that are
+    gone. A broker that is killed takes queues with it (exclusive ones, and those that are not
+    durable), and no line says so.
+    """
+    heard = covered.agg(f.max("heard").alias("heard"))
+    gone = f.coalesce(f.col("told") < f.col("heard") - SILENT_MS, f.lit(False))
+    zero = f.lit(0).cast("long")
+    return (
+        queues.crossJoin(f.broadcast(heard))
+        .withColumns({name: f.when(gone, zero).otherwise(f.col(name)) for name in levels})
+        .drop("told", "heard")
     )
 
 
@@ -153,13 +202,14 @@ def latency(rows: DataFrame, view: View, first: datetime, end: datetime | None) 
     )
 
 
-def growth(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
+def growth(
+    rows: DataFrame, view: View, first: datetime, end: datetime | None, covered: DataFrame
+) -> DataFrame:
     """A straight line through the bytes that are held on average each day, by least squares, and
-    its band: 1.96 standard errors to both sides. Fewer than three days have none.
+    its band: 1.96 standard errors to both sides. An object that has rows on fewer than three days
+    has none.
     """
-    line = _trend(
-        within(rows, first, end), first, [f.col(source).alias(name) for name, source in view.keys]
-    )
+    line = _trend(within(rows, first, end), covered, first, keys_of(view))
     ahead = f.col("last_day") + AHEAD_DAYS
     reach = f.sqrt(
         1 + 1 / f.col("days") + (ahead - f.col("middle")) * (ahead - f.col("middle"))
@@ -185,41 +235,94 @@ def growth(rows: DataFrame, view: View, first: datetime, end: datetime | None) -
     )
 
 
-def _trend(rows: DataFrame, first: datetime, keys: list[Expression]) -> DataFrame:
-    """A line through the bytes held each day, by least squares, for each value of the keys."""
+def _trend(
+    rows: DataFrame, covered: DataFrame, first: datetime, keys: list[Expression]
+) -> DataFrame:
+    """A line through the bytes held on average each day, by least squares, for each value of the
+    keys. On a day without a row nothing was held, from the first day with one on.
+    """
+    held = rows.where(f.col("kind") == "queue").groupBy("at", *keys).agg(f.sum(HELD).alias("held"))
+    names = held.columns[1:-1]
+    days = _days(covered, first)
+    told = (
+        held.join(days, "at")
+        .withColumn("held", f.col("held") / f.col("seconds"))
+        .groupBy(*names)
+        .agg(
+            f.min("at").alias("begun"),
+            f.count("day").alias("told"),
+            f.max("day").alias("told_last"),
+            f.max_by("held", "day").alias("held_last"),
+            f.regr_avgx("held", "day").alias("told_middle"),
+            f.regr_avgy("held", "day").alias("told_mean"),
+            f.regr_sxy("held", "day").alias("told_product"),
+            f.regr_syy("held", "day").alias("told_variation"),
+        )
+        .where(f.col("told") >= 3)
+    )
+    return _line(told.join(days.withColumnRenamed("at", "begun"), "begun"))
+
+
+def _days(covered: DataFrame, first: datetime) -> DataFrame:
+    """The days that the feed covers, as a number (`day`), and what a line through all of them from
+    that day on needs: how many, the last one, their mean, and the sum of squares around it.
+    """
     # Days since the first one: squares of days since 1970 would lose the digits that count.
     day = (f.unix_seconds("at") - f.lit(int(first.timestamp()))) / SECONDS_A_DAY
-    span = f.greatest(f.col("until") - f.col("since"), f.lit(1)) / 1000
-    held = f.sum(f.col(HELD) / span)
-    by_day = (
-        rows.where(f.col("kind") == "queue")
-        .groupBy(*keys, "at")
-        .agg(held.alias("held"))
-        .withColumn("day", day)
+    later = (
+        Window.partitionBy(f.lit(0))
+        .orderBy(f.desc("day"))
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    line = by_day.groupBy(*by_day.columns[: len(keys)]).agg(
-        f.count("day").alias("days"),
-        f.max_by("held", "day").alias("last"),
-        f.max("day").alias("last_day"),
-        f.regr_slope("held", "day").alias("growth"),
-        f.regr_intercept("held", "day").alias("start"),
-        f.regr_avgx("held", "day").alias("middle"),
-        f.regr_sxx("held", "day").alias("spread"),
-        f.regr_syy("held", "day").alias("variation"),
+    long_enough = covered.where(f.col("seconds") >= COVERED_LEAST)
+    return long_enough.select("at", "seconds", day.alias("day")).select(
+        "*",
+        f.count("day").over(later).alias("days"),
+        f.max("day").over(later).alias("last_day"),
+        f.avg("day").over(later).alias("middle"),
+        (f.var_pop("day").over(later) * f.count("day").over(later)).alias("spread"),
+    )
+
+
+def _line(told: DataFrame) -> DataFrame:
+    """The line through days with a row and days without, on which nothing was held. Rows of zeros
+    would be more than all others, so these days are added to the sums instead: they move the mean
+    of what was held, and with it the sums of squares around it.
+    """
+    count, mean = f.col("told"), f.col("told_mean")
+    whole = count * mean / f.col("days")
+    product = f.col("told_product") + count * (f.col("told_middle") - f.col("middle")) * mean
+    variation = (
+        f.col("told_variation")
+        + count * (mean - whole) * (mean - whole)
+        + (f.col("days") - count) * whole * whole
+    )
+    is_last = f.col("told_last") == f.col("last_day")
+    line = (
+        told.withColumn("last", f.when(is_last, f.col("held_last")).otherwise(f.lit(0.0)))
+        .withColumn("growth", product / f.col("spread"))
+        .withColumn("start", whole - f.col("growth") * f.col("middle"))
+        .withColumn("variation", variation)
     )
     rest = f.col("variation") - f.col("growth") * f.col("growth") * f.col("spread")
     error = f.sqrt(f.greatest(rest, f.lit(0.0)) / (f.col("days") - 2))
-    line = line.where(f.col("days") >= 3).withColumn("error", error)
-    return line.withColumn("slope_band", WIDTH * f.col("error") / f.sqrt(f.col("spread")))
+    return line.withColumn("error", error).withColumn(
+        "slope_band", WIDTH * f.col("error") / f.sqrt(f.col("spread"))
+    )
 
 
 def disk(
-    rows: DataFrame, view: View, first: datetime, end: datetime | None, free: int
+    rows: DataFrame,
+    view: View,
+    first: datetime,
+    end: datetime | None,
+    covered: DataFrame,
+    free: int,
 ) -> DataFrame:
     """When `free` bytes are used up by the growth of what all queues hold, one row; seconds are
     counted from now on.
     """
-    line = _trend(within(rows, first, end), first, [f.lit("").alias("vhost")])
+    line = _trend(within(rows, first, end), covered, first, [f.lit("").alias("vhost")])
     slope, band = f.col("growth"), f.col("slope_band")
 
     def full(growth: Expression) -> Expression:

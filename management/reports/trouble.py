@@ -9,11 +9,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from .shapes import View
-from .transforms import LEFT, added, keys_of, sums_of, totals, within
+from .transforms import LEFT, added, keys_of, sums_of, totals, within, without_gone
 from .trouble_catalog import REASONS, SLOW_WAIT_MS, STORM_LEAST
 
 
-def consumers(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
+def consumers(
+    rows: DataFrame, view: View, first: datetime, end: datetime | None, covered: DataFrame
+) -> DataFrame:
     """Queues with consumers, or clients that took messages, and whether they keep up."""
     if view.name != "queue":
         return _clients(totals(rows, view, first, end))
@@ -27,9 +29,11 @@ def consumers(rows: DataFrame, view: View, first: datetime, end: datetime | None
             f.sum(added(LEFT)).alias("left_queue"),
             f.sum("messages_ms").alias("messages_ms"),
             (f.max("until") - f.min("since")).alias("span"),
+            f.max("until").alias("told"),
         )
         .where(f.col("consumers") > 0)
     )
+    grouped = without_gone(grouped, covered, ("held",))
     out, left = f.col("messages_out"), f.col("left_queue")
     wait = f.when(left > 0, f.col("messages_ms") / left).cast("long")
     state = (

@@ -67,6 +67,7 @@ CONSUMERS = Report(
     transform="consumers",
     grains=("hour", "day"),
     days=1,
+    wants_cover=True,
     views=(
         View(
             "queue",

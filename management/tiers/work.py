@@ -297,7 +297,9 @@ class Work:
         try:
             descriptor = os.open(task.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.pwrite(descriptor, data, task.offset)
+                view = memoryview(data)
+                while view:
+                    view = view[os.pwrite(descriptor, view, task.offset + len(data) - len(view)) :]
             finally:
                 os.close(descriptor)
         except OSError as error:

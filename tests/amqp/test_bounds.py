@@ -105,8 +105,12 @@ def test_what_wildcards_may_cost_is_bounded_where_they_are_bound(little: Client,
     assert little.call(1, "queue.declare", queue=name, passive=True).message_count == 1
 
 
-def test_comparisons_of_headers_are_bounded_where_they_are_bound(little: Client, name: str) -> None:
-    little.call(1, "exchange.declare", exchange=name, type="headers")
+@pytest.mark.parametrize("kind", ["headers", "x-delayed-message"])
+def test_comparisons_of_headers_are_bounded_where_they_are_bound(
+    little: Client, name: str, kind: str
+) -> None:
+    inner = {"x-delayed-type": "headers"} if kind == "x-delayed-message" else {}
+    little.call(1, "exchange.declare", exchange=name, type=kind, arguments=inner)
     little.call(1, "queue.declare", queue=name)
     little.call(1, "queue.bind", queue=name, exchange=name, arguments={"a": 1, "b": 1})
     little.call(8, "channel.open")

@@ -105,6 +105,26 @@ def test_the_week_has_the_mean_of_each_hour(result: Result) -> None:
     assert hours[24:120] == [None] * 96, "Tuesday to Friday were not counted"
 
 
+def test_an_hour_of_the_week_in_which_an_object_did_nothing_counts_for_its_mean(
+    tmp_path: Path,
+) -> None:
+    """A queue that is busy on one Monday of four, beside one that is always busy."""
+    monday = datetime(2026, 11, 2, tzinfo=UTC)
+    rows: list[dict[str, Any]] = [
+        dict.fromkeys(VIEW.names, 0)
+        | {"hour": monday + timedelta(hours=hour), "vhost": "/", "queue": name, "messages_in": 8}
+        for name, hours in (("seldom", (168 + 9,)), ("always", range(4 * 168 - 24)))
+        for hour in hours
+    ]
+    path = tmp_path / "part-0.parquet"
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    whole = Result((path,), VIEW.columns)
+    seldom = charted.week(whole, VIEW, VIEW.columns[3], Where(holds=(("queue", "seldom"),)))
+    assert (seldom[9], sum(value or 0 for value in seldom)) == (2, 2)
+    always = charted.week(whole, VIEW, VIEW.columns[3], Where(holds=(("queue", "always"),)))
+    assert set(always) == {8}
+
+
 def test_a_report_is_charted_by_what_it_is_sorted_by() -> None:
     found = {report.name: charted.measure(report.view()) for report in REPORTS.values()}
     names = {name: column.name for name, column in found.items() if column}

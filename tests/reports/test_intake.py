@@ -207,6 +207,16 @@ def test_it_deletes_feed_files_some_time_after_they_were_taken_in(runs: Runs) ->
     assert runs.published("hour") == runs.published("month") == 1111
 
 
+def test_it_deletes_feed_files_that_are_too_old_also_where_no_run_succeeds(runs: Runs) -> None:
+    old = runs.usage / "2025-10-17T11-8.jsonl"
+    kept = runs.usage / "2025-10-17T12-8.jsonl"
+    for path in (old, kept):
+        path.write_text(queue_line("q0", publish=1))
+    before = set(runs.usage.glob("*.jsonl"))
+    runs.intake(datetime(2026, 11, 21, 13, tzinfo=UTC)).begin()
+    assert before - set(runs.usage.glob("*.jsonl")) == {old}
+
+
 def test_it_keeps_old_hours_by_the_day_only(runs: Runs) -> None:
     short = Keeping(lines=0, hours=86400, everything=400 * 86400)
     runs.run(keeping=short)

@@ -37,6 +37,60 @@ def test_a_report_that_compares_reads_as_much_before() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "now", "days"),
+    [
+        # By default, and up to a time that is to come: without today.
+        ({}, "2026-11-22T00:20", (8, 15, 22)),
+        ({}, "2026-11-22T14:00", (8, 15, 22)),
+        ({"from": "2026-11-15", "to": "2026-11-30"}, "2026-11-22T14:00", (8, 15, 22)),
+        # Days of which a part is asked for are compared as a whole.
+        ({"from": "2026-11-15T10:00", "to": "2026-11-16T12:00"}, "2026-11-22T14:00", (13, 15, 17)),
+        ({"to": "2026-11-16T12:00"}, "2026-11-22T14:00", (3, 10, 17)),
+        # Today alone is compared with yesterday.
+        ({"from": "2026-11-22T10:00"}, "2026-11-22T14:00", (21, 22, 23)),
+        ({"from": "2026-11-22", "to": "2026-11-22T12:00"}, "2026-11-22T14:00", (21, 22, 23)),
+    ],
+)
+def test_periods_that_are_compared_are_whole_days_of_the_same_number(
+    given: dict[str, str], now: str, days: tuple[int, int, int]
+) -> None:
+    chosen, _ = parameters.read(REPORTS["changes"], given)
+    at = datetime.fromisoformat(f"{now}Z")
+    before, first, end = (datetime(2026, 11, day, tzinfo=UTC) for day in days)
+    assert (chosen.before(at), chosen.range(at)) == (before, (first, end))
+
+
+def test_periods_that_are_compared_are_whole_hours_of_the_same_number() -> None:
+    chosen, _ = parameters.read(REPORTS["changes"], {"grain": "hour", "from": "2026-11-21T08:30"})
+    hours = [datetime(2026, 11, 21, hour, tzinfo=UTC) for hour in (6, 8, 10)]
+    assert [chosen.before(NOW), *chosen.range(NOW)] == hours
+    chosen, _ = parameters.read(REPORTS["changes"], {"grain": "hour", "from": "2026-11-21T10:10"})
+    hours = [datetime(2026, 11, 21, hour, tzinfo=UTC) for hour in (9, 10, 11)]
+    assert [chosen.before(NOW), *chosen.range(NOW)] == hours
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "grain", "whole"),
+    [
+        ("2026-11-20T02:00", "2026-11-20T12:00", "day", ("2026-11-20", "2026-11-21")),
+        ("2026-11-20T02:10", "2026-11-20T02:20", "hour", ("2026-11-20T02:00", "2026-11-20T03:00")),
+        ("2026-11-20", "2026-12-01", "month", ("2026-11-01", "2026-12-01")),
+        ("2026-12-20", "2026-12-31", "month", ("2026-12-01", "2027-01-01")),
+        ("2026-11-20T02:00:10", "2026-11-20T02:00:50", "day", ("2026-11-20", "2026-11-21")),
+        ("2026-11-20T23:00", "2026-11-21T00:00:30", "day", ("2026-11-20", "2026-11-22")),
+    ],
+)
+def test_a_range_that_touches_an_hour_day_or_month_has_the_whole_of_it(
+    first: str, end: str, grain: str, whole: tuple[str, str]
+) -> None:
+    chosen, canonical = parameters.read(TRAFFIC, {"from": first, "to": end, "grain": grain})
+    expected = tuple(datetime.fromisoformat(text).replace(tzinfo=UTC) for text in whole)
+    assert chosen.range(NOW) == expected
+    again, _ = parameters.read(TRAFFIC, canonical)
+    assert again == chosen, "the job reads what the record says"
+
+
+@pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"from": "yesterday"}, "from is 'yesterday', not a date such as"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -220,3 +221,25 @@ def test_reports_in_pieces_have_the_newest_rows_first(report: Any) -> None:
     for view in report.views:
         assert view.order[0] == f"-{view.time}"
     assert report.transform == "traffic"
+
+
+def test_what_one_virtual_host_held_is_a_mean_over_the_time_that_the_whole_feed_covers(
+    appliance: Callable[[], Appliance],
+) -> None:
+    data = appliance()
+    for back in range(1, 4):
+        at = NOW.replace(hour=5, minute=0) - back * DAY
+        start = int(at.timestamp() * 1000)
+        job = {"kind": "queue", "vhost": "jobs", "name": "q", "message_bytes_ms": 10**9}
+        user = {"kind": "user", "vhost": "/", "user": "anna"}
+        lines = [
+            {"v": 2, **job, "since": start, "until": start + 100_000},
+            {"v": 2, **user, "since": start, "until": start + 2_000_000},
+        ]
+        path = data.usage / f"{at:%Y-%m-%dT%H}-77.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for path in (*data.usage.glob("*T01-*"), *data.usage.glob("*T13-*")):
+        path.unlink()  # made-up lines of another time
+    run = data.compute(name="growth", vhost="jobs", to="2026-11-21")
+    ((vhost, queue, days, held, *_),) = data.rows(run)
+    assert (vhost, queue, days, held) == ("jobs", "q", 3, 500)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.server
 import json
+import os
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ from typing import Any
 
 import pytest
 
-from management.reports import delivery, plans
+from broker.settings.config import Config
+from management.reports import delivery, plans, process
 from management.reports.plans import Plan
+from management.reports.process import Reports
 from management.reports.runs import Run
 from management.reports.schedule import Entry, Timetable
 from tests.reports.conftest import reports_in, wait_until
@@ -192,11 +195,82 @@ def test_a_plan_that_is_due_again_stays_due_as_it_was() -> None:
     assert timetable.first is None
 
 
+def test_a_clock_that_is_set_back_does_not_stop_a_schedule() -> None:
+    timetable, entry = Timetable(), Entry("traffic", "0 * * * *", {}, "hourly")
+    year = 365 * 86_400_000
+    timetable.refresh([entry], TEN + year)
+    timetable.refresh([entry], TEN)
+    assert timetable.first == TEN + 3_600_000
+    timetable.take(TEN + year)
+    timetable.refresh([entry], TEN + 1)
+    assert timetable.first == TEN + 3_600_000
+
+
+def test_what_is_postponed_stays_so_also_if_the_clock_is_set_back() -> None:
+    timetable, entry = Timetable(), Entry("traffic", "0 * * * *", {}, "hourly")
+    timetable.refresh([entry], TEN)
+    for postponed, now in ((300_000, 20_000), (240_000, 10_000)):
+        timetable.postpone(entry, TEN + postponed)
+        timetable.refresh([entry], TEN + now)
+        assert timetable.first == TEN + postponed
+
+
+def test_a_schedule_that_has_no_next_time_is_left_out_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "reports").mkdir()
+    stored = [
+        plan(schedule="0 6 30 2 *"),
+        Plan(name="own", report="backlog", schedule="0 11 * * *"),
+    ]
+    plans.store(tmp_path / "reports", stored)
+    config = Config(
+        data_dir=tmp_path, reports_schedule="61 * * * *", reports_daily_schedule="0 0 31 4 *"
+    )
+    reports = Reports(config, tmp_path / "reports")
+    for _ in range(2):
+        reports._refresh(TEN)
+    due = {name: at for name, at in reports._timetable.next_at().items() if at}
+    assert due == {"backlog": TEN + 3_600_000}
+    assert reports._timetable.plans() == {"backlog/own": TEN + 3_600_000}
+    said = [record.getMessage() for record in caplog.records if "no next time" in record.message]
+    assert [text.split("'")[1] for text in said] == ["0 0 31 4 *", "0 6 30 2 *", "61 * * * *"]
+    assert "not computed by it: queue-usage; correct it" in said[2]
+    reports._changes.remove_plan("refused", "ops", "anna")
+    assert [one.name for one in plans.read(tmp_path / "reports")] == ["own"]
+
+
+def test_a_run_of_a_clock_that_was_ahead_does_not_hide_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = reports_in(tmp_path)
+    usage = tmp_path / "usage"
+    usage.mkdir()
+    feed = usage / "2026-11-21T09-1.jsonl"
+    feed.touch()
+    monkeypatch.setattr(process, "_now_ms", lambda: TEN)
+
+    def done(started_at: int) -> None:
+        run = reports._runs.new("traffic", None, started_at)
+        run.state, run.started_at = "done", started_at
+        reports._runs.write(run)
+
+    done(TEN + 365 * 86_400_000)
+    os.utime(feed, (TEN / 1000 - 600,) * 2)
+    assert reports._has_news("traffic")
+    done(TEN - 300_000)
+    assert not reports._has_news("traffic")
+    os.utime(feed, (TEN / 1000 - 200,) * 2)
+    assert reports._has_news("traffic")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"schedule": "hourly"}, "not cron's five fields"),
         ({"schedule": "* * * * * *"}, "not cron's five fields"),
+        ({"schedule": "0 6 30 2 *"}, "such a day never comes"),
+        ({"schedule": "0 0 31 4,6,9,11 *"}, "such a day never comes"),
         ({"webhook": "file:///etc/passwd"}, "begins with https:// or http://"),
         ({"webhook": "http://a\nb/"}, "begins with https:// or http://"),
         ({"mail": "ops"}, "not an address"),

@@ -66,6 +66,21 @@ def test_it_adds_up_messages_and_bytes_per_hour_vhost_and_queue(spark: SparkSess
     assert transforms.traffic(hours, view, at(9), at(10)).collect() == []
 
 
+def computed(
+    name: str,
+    rows: DataFrame,
+    first: datetime,
+    end: datetime | None = None,
+    *,
+    by: str = "",
+    vhost: str = "",
+    free: int = 0,
+) -> DataFrame:
+    """What a report computes, as its job asks for it."""
+    report = REPORTS[name]
+    return transforms.transformed(report, rows, report.view(by), first, end, free, vhost)
+
+
 def result(frame: DataFrame, key: str) -> dict[str, dict[str, Any]]:
     """The rows of a result by their object's name."""
     return {row[key]: row.asDict() for row in frame.collect()}
@@ -130,7 +145,7 @@ def test_it_tells_which_queues_are_abandoned_idle_or_growing(spark: SparkSession
         queue("turned", messages=7, publish=7) | {"until": 500},
         queue("turned", messages=1, deliver_no_ack=6, consumers=1) | {"until": 900},
     )  # fmt: skip
-    found = result(transforms.backlog(days, REPORTS["backlog"].view(), at(0), None), "queue")
+    found = result(computed("backlog", days, at(0)), "queue")
     states = {name: row["state"] for name, row in found.items()}
     assert states == {name: name for name in states} | {"turned": "growing"}
     assert (found["abandoned"]["held"], found["abandoned"]["held_bytes"]) == (5, 50)
@@ -138,6 +153,35 @@ def test_it_tells_which_queues_are_abandoned_idle_or_growing(spark: SparkSession
     assert (found["draining"]["drain"], found["growing"]["drain"]) == (500, None)
     steady = found["steady"]
     assert (steady["dead_expired"], steady["lost"], steady["mean"]) == (3, 2, 2.0)
+
+
+def test_a_queue_that_went_with_its_broker_holds_nothing_and_one_that_stands_still_does(
+    spark: SparkSession,
+) -> None:
+    """Nothing says of an exclusive queue that a broker was killed which had it."""
+    hour = 3_600_000
+    end = int(at(20).timestamp() * 1000)
+
+    def queue(name: str, until: int, **numbers: int) -> dict[str, Any]:
+        return {"name": name, "at": at(0), "since": until - hour, "until": until,
+                "publish": 5, "messages": 5, "message_bytes": 50, **numbers}  # fmt: skip
+
+    lines = [
+        queue("gone", end - 3 * hour, consumers=1),
+        queue("stands", end - hour),
+        {"kind": "user", "user": "anna", "vhost": "other", "at": at(0), "until": end},
+    ]
+    ahead = queue("ahead", int(datetime.now(UTC).timestamp() * 1000) + 24 * hour)
+    for days in (rows(spark, *lines), rows(spark, *lines, ahead)):
+        found = result(computed("backlog", days, at(0), vhost="/"), "queue")
+        gone, stands = found["gone"], found["stands"]
+        assert (gone["held"], gone["held_bytes"], gone["consumers"]) == (0, 0, 0)
+        assert (gone["messages_in"], gone["state"]) == (5, "steady")
+        assert (stands["held"], stands["held_bytes"], stands["state"]) == (5, 50, "abandoned")
+    assert result(computed("consumers", days, at(0)), "queue")["gone"]["state"] == "keeps up"
+    # A broker that does not run writes nothing: what it held is there.
+    stopped = rows(spark, *lines[:1])
+    assert result(computed("backlog", stopped, at(0)), "queue")["gone"]["held"] == 5
 
 
 def test_it_merges_histograms_into_percentiles(spark: SparkSession) -> None:
@@ -163,18 +207,18 @@ def test_it_draws_a_line_through_what_queues_hold_and_says_how_sure_it_is(
     spark: SparkSession,
 ) -> None:
     def day(name: str, number: int, held: int) -> dict[str, Any]:
-        return {"name": name, "at": at(0, 1 + number), "since": 0, "until": 1000,
-                "message_bytes_s": held}  # fmt: skip
+        return {"name": name, "at": at(0, 1 + number), "since": 0, "until": 3_600_000,
+                "message_bytes_s": held * 3600}  # fmt: skip
 
     noise = (900, -800, 300, -400, 700, -600, 200, -300, 500, -500)
     history = [
         *(day("straight", number, 1000 + 50 * number) for number in range(10)),
         *(day("noisy", number, 20_000 + 100 * number + noise[number]) for number in range(10)),
         *(day("shrinking", number, 1000 - 100 * number) for number in range(10)),
-        *(day("new", number, 70) for number in range(2)),
+        *(day("new", number, 70) for number in (8, 9)),
     ]
     days = rows(spark, *history)
-    found = result(transforms.growth(days, REPORTS["growth"].view(), at(0, 1), None), "queue")
+    found = result(computed("growth", days, at(0, 1)), "queue")
     assert set(found) == {"straight", "noisy", "shrinking"}
     straight = found["straight"]
     assert (straight["growth"], straight["growth_low"], straight["growth_high"]) == (50, 50, 50)
@@ -186,21 +230,18 @@ def test_it_draws_a_line_through_what_queues_hold_and_says_how_sure_it_is(
     assert noisy["expected_low"] < truth < noisy["expected_high"]
     assert noisy["expected_low"] < noisy["expected"] < noisy["expected_high"]
     assert (found["shrinking"]["growth"], found["shrinking"]["expected"]) == (-100, 0)
-    by_vhost = result(
-        transforms.growth(days, REPORTS["growth"].view("vhost"), at(0, 3), at(0, 8)), "vhost"
-    )
+    by_vhost = result(computed("growth", days, at(0, 3), at(0, 8), by="vhost"), "vhost")
     assert (by_vhost["/"]["days"], by_vhost["/"]["held_bytes"]) == (5, 1300 + 20_800 + 400)
 
 
 def test_it_forecasts_the_day_on_which_the_disk_is_full(spark: SparkSession) -> None:
     def day(number: int, held: int) -> dict[str, Any]:
-        return {"name": "q", "at": at(0, 1 + number), "since": 0, "until": 1000,
-                "message_bytes_s": held}  # fmt: skip
+        return {"name": "q", "at": at(0, 1 + number), "since": 0, "until": 3_600_000,
+                "message_bytes_s": held * 3600}  # fmt: skip
 
-    view = REPORTS["disk"].view()
     noise = (90, -80, 30, -40, 70, -60, 20, -30, 50, -50)
     growing = rows(spark, *(day(n, 1000 + 100 * n + noise[n]) for n in range(10)))
-    (row,) = transforms.disk(growing, view, at(0, 1), None, 10_000).collect()
+    (row,) = computed("disk", growing, at(0, 1), free=10_000).collect()
     # Least squares by hand: 96.3636 bytes a day.
     assert (row["days"], row["growth"], row["free"]) == (10, 96.4, 10_000)
     days = {name: (row[name].astimezone(UTC) - datetime.now(UTC)).total_seconds() / 86400
@@ -208,8 +249,58 @@ def test_it_forecasts_the_day_on_which_the_disk_is_full(spark: SparkSession) -> 
     assert abs(days["full_at"] - 10_000 / 96.3636) < 0.1
     assert days["full_first"] < days["full_at"] - 5 < days["full_last"] - 10
     level = rows(spark, *(day(n, 1000) for n in range(5)))
-    (row,) = transforms.disk(level, view, at(0, 1), None, 10_000).collect()
+    (row,) = computed("disk", level, at(0, 1), free=10_000).collect()
     assert (row["full_at"], row["full_first"], row["full_last"]) == (None, None, None)
+
+
+def test_a_queue_that_lived_for_a_part_of_the_day_held_for_that_part_only(
+    spark: SparkSession,
+) -> None:
+    """Each day ten jobs, one after another, hold 1,000 bytes for an hour in queues of their own."""
+    hour = 3_600_000
+    lines: list[dict[str, Any]] = []
+    for number in range(1, 6):
+        start = int(at(0, number).timestamp() * 1000)
+        # A user is there all day long; the users of another virtual host are as good.
+        lines.append({"kind": "user", "vhost": "other", "user": "anna", "at": at(0, number),
+                      "since": start, "until": start + 24 * hour})  # fmt: skip
+        lines += [
+            {"name": f"job.{number}.{job}", "at": at(0, number), "since": start + job * hour,
+             "until": start + (job + 1) * hour, "message_bytes_s": 3600 * 1000}
+            for job in range(10)
+        ]  # fmt: skip
+    days = rows(spark, *lines)
+    (row,) = computed("growth", days, at(0, 1), by="vhost", vhost="/").collect()
+    assert (row["vhost"], row["held_bytes"], row["growth"]) == ("/", 417, 0)
+    (row,) = computed("disk", days, at(0, 1), free=10**6).collect()
+    assert (row["held_bytes"], row["growth"], row["full_at"]) == (417, 0, None)
+
+
+def test_on_a_day_without_a_row_a_queue_held_nothing(spark: SparkSession) -> None:
+    """Least squares by hand, and with rows of zeros in the place of those that are missing."""
+
+    def day(name: str, number: int, held: int) -> dict[str, Any]:
+        return {
+            "name": name,
+            "at": at(0, number),
+            "until": 3_600_000,
+            "message_bytes_s": held * 3600,
+        }
+
+    held = {2: 500, 4: 300, 5: 900, 8: 100}
+    lines = [
+        *(day("every day", number, 10) for number in range(1, 11)),
+        *(day("some days", number, count) for number, count in held.items()),
+        *(day("zeros", number, held.get(number, 0)) for number in range(2, 11)),
+        # A day that has just begun, of which standing queues are not written yet.
+        {"kind": "user", "user": "anna", "at": at(0, 11), "until": 20_000},
+    ]
+    found = result(computed("growth", rows(spark, *lines), at(0, 1)), "queue")
+    assert found["some days"] == found["zeros"] | {"queue": "some days"}
+    assert (found["some days"]["days"], found["some days"]["held_bytes"]) == (9, 0)
+    # Days 1 to 9 around their mean of 5, what was held around its mean of 200.
+    assert found["some days"]["growth"] == round((-4 * 500 - 2 * 300 - 900 + 2 * 100) / 60, 1)
+    assert found["some days"]["growth_low"] < found["some days"]["growth"]
 
 
 def test_every_report_gives_the_columns_of_each_of_its_views(spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from management.reports import parameters, trouble
 from management.reports.catalog import REPORTS
-from tests.reports.test_transforms import at, result, rows
+from tests.reports.test_transforms import at, computed, result, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ def test_it_tells_which_queues_have_consumers_that_do_not_keep_up(spark: SparkSe
         queue("keeps up", publish=7200, deliver=7000, get_no_ack=200, ack=7000),
         queue("unserved", messages=5, consumers=0),
     )
-    found = result(trouble.consumers(frame, CONSUMERS.view(), at(0), None), "queue")
+    found = result(computed("consumers", frame, at(0)), "queue")
     assert {name: row["state"] for name, row in found.items()} == {
         name: name for name in ("stuck", "storm", "slow", "behind", "keeps up")
     }
@@ -54,11 +54,11 @@ def test_it_names_clients_and_connections_that_do_not_finish_messages(spark: Spa
         client("connection", "two", deliver=60, deliver_no_ack=7, ack=20, reject=10),
         client("connection", "publisher", publish=5),
     )  # fmt: skip
-    by_client = trouble.consumers(frame, CONSUMERS.view("client"), at(0), None)
+    by_client = computed("consumers", frame, at(0), by="client")
     pika = result(by_client, "client")["pika"]
     assert (pika["messages_out"], pika["to_ack"], pika["unfinished"]) == (107, 100, 30)
     assert (pika["unfinished_share"], pika["pace"]) == (30.0, 0.5)
-    by_connection = trouble.consumers(frame, CONSUMERS.view("connection"), at(0), None)
+    by_connection = computed("consumers", frame, at(0), by="connection")
     found = result(by_connection, "connection")
     assert {name: row["unfinished"] for name, row in found.items()} == {"one": 0, "two": 30}
     with pytest.raises(ValueError, match="grain is one of hour"):

@@ -12,6 +12,7 @@ from broker.routing.binding import Binding
 from broker.routing.exchange import NO_PROPERTIES, BoundExchange
 from broker.routing.types import TYPES
 from broker.schema.errors import PreconditionFailed
+from broker.settings.bounds import Bounds
 
 
 class DelayedMessageExchange(BoundExchange):
@@ -19,7 +20,7 @@ class DelayedMessageExchange(BoundExchange):
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
-        self.inner = TYPES[self.arguments["x-delayed-type"]](name, **properties)
+        self.inner: BoundExchange = TYPES[self.arguments["x-delayed-type"]](name, **properties)
         # Both names are of one thing: the inner type looks its bindings up where this one keeps
         # them.
         self.inner.bindings = self.bindings
@@ -27,6 +28,15 @@ class DelayedMessageExchange(BoundExchange):
         self.by_each_key = self.inner.by_each_key
         self.picks_one = self.inner.picks_one
         self.argument_cost = self.inner.argument_cost
+
+    @property
+    def bounds(self) -> Bounds:
+        """Those of the configuration, which the inner type asks for."""
+        return self.inner.bounds
+
+    @bounds.setter
+    def bounds(self, bounds: Bounds) -> None:
+        self.inner.bounds = bounds
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:

@@ -51,6 +51,8 @@ class Copy:
         self.flying: set[int] = set()
         self.asked: set[int] = set()
         """Blocks that wait for their turn."""
+        self.awaited: set[int] = set()
+        """The same, before all others: readers wait for them."""
         self.waiters: list[Waiter] = []
         self.is_void = False
         """It was given up: what comes of it is thrown away."""
@@ -196,13 +198,14 @@ class ColdCache:
     def _ask(self, copy: Copy, key: Key, block: int, *, first: bool) -> None:
         if block in copy.file.blocks or block in copy.flying:
             return
-        if block in copy.asked and not first:
+        if block in copy.awaited or (block in copy.asked and not first):
             return
-        copy.asked.add(block)
         entry = copy, key, block
         if first:
+            copy.awaited.add(block)
             self._queue.appendleft(entry)
         else:
+            copy.asked.add(block)
             self._queue.append(entry)
 
     def _ask_ahead(self, cursor: Any, summary: Any, position: int) -> None:
@@ -247,6 +250,7 @@ class ColdCache:
                 return
             copy, key, block = self._queue.popleft()
             copy.asked.discard(block)
+            copy.awaited.discard(block)
             if copy.is_void or block in copy.file.blocks or block in copy.flying:
                 continue
             self._make_room(BLOCK, *key)
