@@ -197,6 +197,16 @@ def test_it_writes_the_rest_when_the_broker_stops(tmp_path: Path) -> None:
     assert lines_of(tmp_path)[-1]["kind"] == "stop"
 
 
+def test_the_first_round_of_a_run_has_every_queue_that_holds_something(tmp_path: Path) -> None:
+    broker = MadeUpBroker()
+    broker.queue("holds").publish(5)
+    broker.queue("empty")
+    feed = feed_of(broker, tmp_path, interval_ms=10_000)
+    run_round(feed.tick(TEN + 10_000))
+    # `without_gone` of the reports relies on it.
+    assert [(line["name"], line["messages"]) for line in about(tmp_path, "queue")] == [("holds", 5)]
+
+
 def test_a_clean_stop_ends_the_queues_that_are_not_durable(tmp_path: Path) -> None:
     broker = MadeUpBroker()
     transient = broker.queue("transient")
