@@ -53,8 +53,13 @@ class Revocation:
             del self._users[user]
             for connection in connections:
                 await pace()
-                if connection.is_open:
+                if not connection.is_open:
+                    continue
+                try:
                     await self._look_at(connection, pace)
+                except Exception:
+                    # The others have to be looked at all the same.
+                    log.exception("connection %s cannot be looked at", connection.name)
 
     async def _look_at(self, connection: Connection, pace: Pace) -> None:
         access, user, vhost = self._broker.access, connection.user, connection.vhost.name

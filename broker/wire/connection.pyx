@@ -342,6 +342,8 @@ cdef class Connection(FrameParser):
 
     cpdef block(self):
         """A publish came during an alarm: it waits, and the connection is not read any more."""
+        if self.blocked:
+            return
         self.blocked = True
         self.transport.pause_reading()
         reason = self._host.alarm_reason

@@ -16,6 +16,7 @@ from broker.server.app import Broker
 from broker.server.control.binding_rows import properties_key
 from broker.server.control.queue_fields import QueueRows
 from broker.server.control.requests import HANDLERS
+from broker.server.revocation import Revocation
 from broker.settings.bounds import ROW_BYTES_MAX
 from management.broker_client import BrokerClient, BrokerError
 from tests.inside import connect, publish, put_user
@@ -364,6 +365,24 @@ async def test_it_closes_the_connections_of_a_deleted_user_and_vhost(
     assert await one.is_closed() == (320, "CONNECTION_FORCED - user 'anna' is deleted")
     await client.call("vhost.delete", name="shop")
     assert await two.is_closed() == (320, "CONNECTION_FORCED - vhost 'shop' is deleted")
+
+
+async def test_a_connection_that_cannot_be_looked_at_keeps_no_other_of_the_user(
+    broker: Broker, client: BrokerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ones = [await connect(broker, "anna") for _ in range(3)]
+    look_at = Revocation._look_at
+
+    async def failing(self: Revocation, connection: Any, pace: Any) -> None:
+        if connection is ones[0].session:
+            raise LookupError("for a test")
+        await look_at(self, connection, pace)
+
+    monkeypatch.setattr(Revocation, "_look_at", failing)
+    await client.call("permission.delete", vhost="/", user="anna")
+    for one in ones[1:]:
+        code, _ = await one.is_closed()
+        assert code == 530
 
 
 async def test_a_reason_longer_than_a_short_string_is_cut_and_every_connection_closes(
