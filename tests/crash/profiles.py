@@ -114,6 +114,7 @@ def shrunk() -> Iterator[None]:
     small: tuple[tuple[Any, str, Any], ...] = (
         (vhost, "WASTE_MAX", 0),
         (journal_compaction, "LEAST_BYTES", 400),
+        (journal_compaction, "GROWTH", 1),
         (leveldb_index, "OVERLAY_MAX", 4),
         (leveldb_index, "FOLD_STEP", 3),
         (SyncMethod, "choose", _either),
