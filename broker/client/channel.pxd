@@ -10,6 +10,8 @@ cdef enum:
     FIRST_FRAME = 131072
     # Bytes of a frame beside its payload.
     OVERHEAD = 8
+    # Bytes of a content header before its properties.
+    HEADER_FIXED = 12
 
 
 cdef class Link:
@@ -23,6 +25,11 @@ cdef class Link:
     cdef readonly uint64_t body_max
 
     cdef int tell(self) except -1
+
+
+cdef inline size_t properties_most(Link link) noexcept:
+    """Bytes of properties that fit a frame."""
+    return link.frame_max - OVERHEAD - HEADER_FIXED
 
 
 cdef class ConsumerCore:
@@ -61,6 +68,7 @@ cdef class ChannelCore:
     cdef int finished(self) except -1
     cdef int confirm(self, const uint8_t* p, uint32_t size, bint ack) except -1
     cdef int end(self, object error) except -1
+    cdef bytes framed(self, str name, dict arguments)
     cdef int content(self, const uint8_t* method, size_t method_length,
                      const uint8_t* properties, size_t properties_length,
                      const uint8_t* body, size_t body_length) except -1

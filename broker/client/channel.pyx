@@ -81,14 +81,23 @@ cdef class ChannelCore:
         """Sends a method whose reply goes to the token. Raises the error that closed the channel,
         or ValueError for an argument that does not fit."""
         self.check()
-        frame = method_frame(self.number, name, **arguments)
+        frame = self.framed(name, arguments)
         self.waiting.append((name, token))
         self.link.out.append(frame)
 
     def send(self, str name, **arguments):
         """Sends a method without a reply. Raises as `request`."""
         self.check()
-        self.link.out.append(method_frame(self.number, name, **arguments))
+        self.link.out.append(self.framed(name, arguments))
+
+    cdef bytes framed(self, str name, dict arguments):
+        """The frame of a method. Raises ValueError where a server would close the connection for
+        its length."""
+        cdef bytes frame = method_frame(self.number, name, **arguments)
+        if len(frame) > self.link.frame_max:
+            raise ValueError(
+                f"{name} of {len(frame)} bytes is longer than a frame of {self.link.frame_max}")
+        return frame
 
     def check(self):
         """Raises the error that closed the channel or the connection."""
@@ -119,13 +128,15 @@ cdef class ChannelCore:
                 bint mandatory=False):
         """Publishes one message and returns its sequence number (0 without confirms).
         `properties`: flags and list as broker.fields.properties.encode gives them. Raises the error
-        that closed the channel, or ValueError for names that are too long."""
+        that closed the channel, or ValueError for names or properties that are too long."""
         cdef uint8_t[METHOD_MAX] method
         cdef size_t length
         cdef Octets content = octets(body)
         self.check()
         length = publish_method(method, exchange, len(exchange), routing_key, len(routing_key),
                                 mandatory)
+        # Before it is numbered: a number without a publish would never be confirmed.
+        check_properties(self.link, len(properties))
         cdef uint64_t number = self.unconfirmed.publish() if self.unconfirmed is not None else 0
         self.content(method, length, <const uint8_t*> <char*> properties, len(properties),
                      content.data, content.length)
@@ -161,6 +172,7 @@ cdef class ChannelCore:
                 own_key if routing_key is not None else at + entry.exchange_length,
                 own_key_length if routing_key is not None else entry.key_length,
                 mandatory)
+            check_properties(self.link, entry.properties_length)
             if self.unconfirmed is not None:
                 number = self.unconfirmed.publish()
             at += entry.exchange_length + entry.key_length
@@ -171,24 +183,23 @@ cdef class ChannelCore:
     cdef int content(self, const uint8_t* method, size_t method_length,
                      const uint8_t* properties, size_t properties_length,
                      const uint8_t* body, size_t body_length) except -1:
-        """Frames of a message: method, header, and bodies of at most frame_max."""
+        """Frames of a message: method, header, and bodies of at most frame_max. The caller has
+        checked the properties."""
         cdef Buffer out = self.link.out
         cdef size_t most = self.link.frame_max - OVERHEAD
         cdef size_t part
         cdef uint8_t* p
-        if properties_length + 12 > most:
-            raise ValueError(f"properties of {properties_length} bytes are longer than a frame")
-        p = out.room(method_length + properties_length + 12 + 2 * OVERHEAD)
+        p = out.room(method_length + properties_length + HEADER_FIXED + 2 * OVERHEAD)
         p = frame_head(p, 1, self.number, <uint32_t> method_length)
         memcpy(p, method, method_length)
         p += method_length
         p[0] = FRAME_END
-        p = frame_head(p + 1, 2, self.number, <uint32_t> (12 + properties_length))
+        p = frame_head(p + 1, 2, self.number, <uint32_t> (HEADER_FIXED + properties_length))
         store32(p, 60 << 16)
         store64(p + 4, body_length)
-        memcpy(p + 12, properties, properties_length)
-        p[12 + properties_length] = FRAME_END
-        out.length += method_length + properties_length + 12 + 2 * OVERHEAD
+        memcpy(p + HEADER_FIXED, properties, properties_length)
+        p[HEADER_FIXED + properties_length] = FRAME_END
+        out.length += method_length + properties_length + HEADER_FIXED + 2 * OVERHEAD
         while body_length:
             part = body_length if body_length < most else most
             p = frame_head(out.room(part + OVERHEAD), 3, self.number, <uint32_t> part)
@@ -313,7 +324,7 @@ cdef class ChannelCore:
         if body > self.link.body_max:
             raise ProtocolError(
                 f"a message of {body} bytes; this client takes {self.link.body_max}")
-        self.target.properties(p + 12, size - 12, body)
+        self.target.properties(p + HEADER_FIXED, size - HEADER_FIXED, body)
         if body:
             self.stage = AWAIT_BODY
         else:
@@ -436,6 +447,14 @@ cdef size_t publish_method(uint8_t* p, const uint8_t* exchange, size_t exchange_
     memcpy(p + 8 + exchange_length, key, key_length)
     p[8 + exchange_length + key_length] = mandatory
     return 9 + exchange_length + key_length
+
+
+cdef inline int check_properties(Link link, size_t length) except -1:
+    """Raises ValueError for properties that do not fit a frame."""
+    if length > properties_most(link):
+        raise ValueError(
+            f"properties of {length} bytes are longer than a frame of {link.frame_max}")
+    return 0
 
 
 cdef inline uint8_t* frame_head(uint8_t* p, uint8_t kind, uint16_t channel, uint32_t size) noexcept:

@@ -15,8 +15,10 @@ it is not empty. Events are tuples; their first word says what happened:
     ("channel-closed", channel, error)
     ("closed", error)                 the end; nothing follows
 
-Bounds: a frame is no longer than was agreed on, a body no longer than `body_max`; what a server
-can make the client keep is bounded by the prefetch times that.
+Bounds: a frame is no longer than was agreed on, but for content headers: those cannot be split, and
+brokers send them whole where what was added to a message, by dead-lettering for instance, makes
+them longer. They have at most HEADER_MAX bytes, a body has at most `body_max`; what a server can
+make the client keep is bounded by the prefetch times that.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -27,6 +29,7 @@ from broker.client.errors import ConnectionClosed, ConnectionLost, ProtocolError
 from broker.fields.codec import Malformed
 from broker.kernel.buffer cimport Buffer, load16, load32
 from broker.kernel.octets cimport Octets, octets
+from broker.schema.errors import short
 from broker.wire.argument_lists cimport decode_arguments
 from broker.wire.method cimport Method
 from broker.wire.method_frames import method_frame
@@ -34,6 +37,9 @@ from broker.wire.methods import BY_INDEX
 
 cdef enum:
     FRAME_END = 0xCE
+    CONTENT_HEADER = 2
+    # Four times the largest frame that this broker can be set up to take a header in.
+    HEADER_MAX = 64 * 1024 * 1024
     DELIVER = 60 << 16 | 60
     RETURN = 60 << 16 | 50
     GET_OK = 60 << 16 | 71
@@ -124,9 +130,11 @@ cdef class ClientCore:
             raise ProtocolError("the server speaks another version of AMQP")
         while length - at >= 7 and self.phase != ENDED:
             size = load32(data + at + 3)
-            if size > self.link.frame_max - OVERHEAD and self.link.frame_max:
+            if (size > self.link.frame_max - OVERHEAD and self.link.frame_max
+                    and (data[at] != CONTENT_HEADER or size > HEADER_MAX)):
                 raise ProtocolError(
-                    f"a frame of {size + OVERHEAD} bytes; {self.link.frame_max} were agreed on")
+                    f"a frame of {<uint64_t> size + OVERHEAD} bytes; "
+                    f"{self.link.frame_max} were agreed on")
             if length - at < size + OVERHEAD:
                 break
             if data[at + 7 + size] != FRAME_END:
@@ -144,13 +152,13 @@ cdef class ClientCore:
             return 0
         if kind == 1:
             return self.method(number, p, size)
-        if kind != 2 and kind != 3:
+        if kind != CONTENT_HEADER and kind != 3:
             raise ProtocolError(f"a frame of type {kind}")
         channel = self.channel_of(number)
         if channel is None:
             # What was under way when the channel was closed.
             return 0
-        if kind == 2:
+        if kind == CONTENT_HEADER:
             return channel.content_header(p, size)
         return channel.content_body(p, size)
 
@@ -282,7 +290,7 @@ cdef class ClientCore:
         """The server broke the protocol."""
         reply = getattr(error, "code", 501)
         self.link.out.append(
-            method_frame(0, "connection.close", reply_code=reply, reply_text=str(error)[:200]))
+            method_frame(0, "connection.close", reply_code=reply, reply_text=short(str(error))))
         self.end(error if isinstance(error, ProtocolError) else ProtocolError(str(error)))
 
     def end(self, error):

@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from broker.client.batch cimport Batch, Entry
 from broker.client.channel cimport ChannelCore
@@ -10,6 +10,8 @@ cdef class Flight:
     cdef bytes exchange          # where to publish; None for each message's own
     cdef bytes routing_key
     cdef object rewrite
+    cdef size_t plain_most       # longer properties are looked at
+    cdef public bint checks_headers
     cdef public bint rewrite_all
     cdef public bint with_names
     cdef public object repeat
@@ -18,6 +20,9 @@ cdef class Flight:
     cdef bint mandatory
     cdef public bint acks
     cdef public str on_refused
+    cdef public str on_unfit
+    cdef readonly str unfit_why
+    cdef str fault               # of the message that is being appended
     cdef Batch sent              # as published; [0, head) are settled
     cdef Batch held              # refused ones, for `again`
     cdef Batch waiting           # deliveries that are not published yet
@@ -34,6 +39,7 @@ cdef class Flight:
     cdef readonly uint64_t moved
     cdef readonly uint64_t moved_bytes
     cdef readonly uint64_t refused
+    cdef readonly uint64_t unfit
     cdef readonly uint64_t dropped
     cdef readonly uint64_t parted_count
     cdef readonly uint64_t marked
@@ -43,7 +49,10 @@ cdef class Flight:
     cdef int send_acks(self) except -1
     cdef int publish(self, size_t start) except -1
     cdef int pass_left_out(self) except -1
-    cdef int append_left_out(self, Entry* found) except -1
+    cdef int append_left_out(self, Entry* found, bint is_stray) except -1
+    cdef bint fits(self, const uint8_t* listed, size_t length) except -1
+    cdef bytes changed(self, Entry* found, const uint8_t* names, bint is_marked, bint again)
+    cdef int refuse_unfit(self, Batch batch, size_t index, bint is_stray) except -1
     cdef size_t place(self, uint64_t number) noexcept
     cdef int append(self, Batch batch, size_t index, bint again) except -1
     cdef int done(self, Entry* entry) except -1

@@ -9,18 +9,22 @@ class Flight:
     target: ChannelCore
     rewrite_all: bool
     with_names: bool
+    checks_headers: bool
     holds_acks: bool
     repeat: Callable[[bytes], bytes] | None
     marks: bool
     acked: int
     acks: bool
     on_refused: str
+    on_unfit: str
+    unfit_why: str
     ack_most: int
     limit: int
     taken: int
     moved: int
     moved_bytes: int
     refused: int
+    unfit: int
     dropped: int
     parted_count: int
     marked: int

@@ -3,25 +3,35 @@
 
 Deliveries are published in their order, as bytes; what the target confirms is acknowledged at the
 source. A copy of each message stays here until then, so that one which the target refuses can be
-published again without going back to its queue. No Python object is made for a message unless a
-header has to be added to it.
+published again without going back to its queue. No Python object is made for a message unless its
+properties have to be changed.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from broker.client.batch cimport Batch, Entry
-from broker.client.channel cimport ChannelCore
+from broker.client.channel cimport ChannelCore, properties_most
 from broker.client.unconfirmed cimport Unconfirmed
+from broker.fields.codec import Malformed
+from broker.fields.tables cimport check_table
+from broker.kernel.buffer cimport load16, load32
+from broker.settings.bounds import PUBLISHED_VALUES_MAX
 
 cdef enum:
     ACK = 80
-    # Bits of `Entry.code`: why a message was refused, that its tag is acknowledged alone, and that
-    # it was not published.
+    # Flags of properties.
+    CONTENT_TYPE = 1 << 15
+    CONTENT_ENCODING = 1 << 14
+    HEADERS = 1 << 13
+    USER_ID = 1 << 4
+    # Bits of `Entry.code`: why a message was refused, that its tag is acknowledged alone, that it
+    # was not published, and that it is held as it came, because it could not be published.
     NACKED = 1
     RETURNED = 2
     STRAY = 4
     LEFT_OUT = 8
+    RAW = 16
 
 
 cdef class Flight:
@@ -30,20 +40,31 @@ cdef class Flight:
 
     `on_refused` is `hold`, `drop` or `apart`: a message that the target refuses is kept for
     `again`, it is acknowledged and counted, or it waits in `refusals` for `parted`.
+
+    `on_unfit` is for a message that cannot be published at all, as its properties are longer than a
+    frame of the target or `rewrite` raises ValueError; it counts as refused. It is one of the same,
+    or `reject`: the source is to dead-letter it or drop it. `unfit` counts them, `unfit_why` says
+    what the last one's fault was. `checks_headers`: the target closes the connection for headers
+    that this broker does not take from a client, so that such messages count among them; short ones
+    that go as they are are taken for good.
     """
 
     def __init__(self, ChannelCore source, ChannelCore target, *, bytes exchange=None,
                  bytes routing_key=None, rewrite=None, bint mandatory=False):
         """`rewrite(properties, is_marked)` gives the properties to publish, or None for a message
         that is left out: it is acknowledged in its turn. It is called for every message where
-        `rewrite_all` is set, else for those that may be doubles."""
+        `rewrite_all` is set, else for those that may be doubles and those with a user-id, which a
+        broker takes from that user only."""
         self.source = source
         self.target = target
         self.exchange = exchange
         self.routing_key = routing_key
         self.rewrite = rewrite
+        # Each value has a byte at least.
+        self.plain_most = min(properties_most(target.link), PUBLISHED_VALUES_MAX)
         self.mandatory = mandatory
-        self.on_refused = "hold"
+        self.on_refused = self.on_unfit = "hold"
+        self.unfit_why = ""
         self.acks = True
         self.ack_most = -1
         self.sent = Batch()
@@ -108,10 +129,13 @@ cdef class Flight:
         """Publishes once more what was refused, marked as a possible double."""
         cdef size_t start = self.sent.count
         cdef size_t index
-        for index in range(self.held.count):
-            self.append(self.held, index, True)
-        self.held.clear()
+        # What cannot be published is held once more.
+        cdef Batch held = self.held
+        self.held = Batch()
+        for index in range(held.count):
+            self.append(held, index, True)
         self.publish(start)
+        self.pass_left_out()
 
     cdef int publish(self, size_t start) except -1:
         """Publishes what was appended from there on, but what is left out."""
@@ -127,6 +151,7 @@ cdef class Flight:
     cdef int put(self, Batch batch, size_t first, size_t last) except -1:
         cdef size_t start = self.sent.count
         cdef size_t index
+        cdef Entry* entry
         if first == last:
             return 0
         for index in range(first, last):
@@ -136,19 +161,22 @@ cdef class Flight:
         if self.target.unconfirmed is None:
             # Nothing is answered: it is done when it is written.
             for index in range(self.head, self.sent.count):
-                if self.sent.entries[index].code & LEFT_OUT:
-                    self.settle(self.sent.entries[index].tag, False)
+                entry = &self.sent.entries[index]
+                if entry.code & LEFT_OUT:
+                    self.settle(entry.tag, entry.code & STRAY != 0)
                 else:
-                    self.done(&self.sent.entries[index])
+                    self.done(entry)
             self.sent.clear()
             self.head = self.left_out = 0
         return 0
 
     cdef int pass_left_out(self) except -1:
         """Settles what was left out and stands next."""
+        cdef Entry* entry
         while (self.left_out and self.head < self.sent.count
                 and self.sent.entries[self.head].code & LEFT_OUT):
-            self.settle(self.sent.entries[self.head].tag, False)
+            entry = &self.sent.entries[self.head]
+            self.settle(entry.tag, entry.code & STRAY != 0)
             self.head += 1
             self.left_out -= 1
         if self.head == self.sent.count:
@@ -162,27 +190,31 @@ cdef class Flight:
         cdef Entry* found = &batch.entries[index]
         cdef const uint8_t* at = batch.bytes.data + found.start
         cdef const uint8_t* names = at
+        cdef const uint8_t* properties
         cdef Entry* entry
-        cdef bytes listed = None
-        cdef bint is_marked = found.redelivered or again
+        cdef bytes listed
+        cdef bint is_stray = again
+        cdef bint is_marked
+        cdef size_t length = found.properties_length
+        if found.code & RAW:
+            again = False
+        is_marked = found.redelivered or again
         at += found.exchange_length + found.key_length
-        if again and self.repeat is not None:
-            listed = self.repeat((<char*> at)[:found.properties_length])
-        elif self.with_names:
-            listed = self.rewrite((<char*> at)[:found.properties_length], is_marked,
-                                  (<char*> names)[:found.exchange_length],
-                                  (<char*> names)[found.exchange_length:
-                                                  found.exchange_length + found.key_length])
-        elif is_marked or self.rewrite_all:
-            listed = self.rewrite((<char*> at)[:found.properties_length], is_marked)
-            if listed is None and not again:
-                self.append_left_out(found)
-                return 0
+        properties = at
+        if is_marked or self.rewrite_all or load16(at) & USER_ID:
+            listed = self.changed(found, names, is_marked, again)
+            if self.fault is not None:
+                return self.refuse_unfit(batch, index, is_stray)
+            if listed is None:
+                return self.append_left_out(found, is_stray)
+            properties, length = <const uint8_t*> <char*> listed, len(listed)
+        if (properties != at or length > self.plain_most) and not self.fits(properties, length):
+            return self.refuse_unfit(batch, index, is_stray)
         self.marked += is_marked
         entry = self.sent.begin()
         entry.tag = found.tag
         entry.redelivered = found.redelivered
-        entry.code = STRAY if again else 0
+        entry.code = STRAY if is_stray else 0
         if self.exchange is not None and not again:
             entry.exchange_length = <uint8_t> len(self.exchange)
             self.sent.bytes.add(<char*> self.exchange, len(self.exchange))
@@ -195,21 +227,82 @@ cdef class Flight:
         else:
             entry.key_length = found.key_length
             self.sent.bytes.add(names + found.exchange_length, found.key_length)
-        if listed is not None:
-            self.sent.properties(<const uint8_t*> <char*> listed, <unsigned int> len(listed),
-                                 found.body_length)
-        else:
-            self.sent.properties(at, found.properties_length, found.body_length)
+        self.sent.properties(properties, <uint32_t> length, found.body_length)
         if found.body_length:
             self.sent.body(at + found.properties_length, found.body_length)
         return 0
 
-    cdef int append_left_out(self, Entry* found) except -1:
+    cdef bytes changed(self, Entry* found, const uint8_t* names, bint is_marked, bint again):
+        """The properties to publish; None for a message that is left out, and for one that cannot
+        be published, of which `fault` says why."""
+        cdef const uint8_t* key = names + found.exchange_length
+        cdef bytes listed = (<char*> key + found.key_length)[:found.properties_length]
+        try:
+            if again and self.repeat is not None:
+                return self.repeat(listed)
+            if self.with_names:
+                return self.rewrite(listed, is_marked, (<char*> names)[:found.exchange_length],
+                                    (<char*> key)[:found.key_length])
+            return self.rewrite(listed, is_marked)
+        except ValueError as error:
+            self.fault = str(error)
+        return None
+
+    cdef bint fits(self, const uint8_t* listed, size_t length) except -1:
+        """Whether the target takes these properties; else `fault` says why not."""
+        cdef size_t at = 2
+        cdef uint32_t size
+        if length > properties_most(self.target.link):
+            self.fault = (f"its properties of {length} bytes are longer than a frame of "
+                          f"{self.target.link.frame_max} bytes takes")
+            return False
+        if not self.checks_headers or length < 6 or not load16(listed) & HEADERS:
+            return True
+        if load16(listed) & CONTENT_TYPE:
+            at += 1 + listed[at]
+        if load16(listed) & CONTENT_ENCODING and at < length:
+            at += 1 + listed[at]
+        if at + 4 <= length:
+            size = load32(listed + at)
+            try:
+                check_table(listed + at + 4, min(size, <uint32_t> (length - at - 4)))
+            except Malformed as error:
+                self.fault = f"its headers: {error}"
+                return False
+        return True
+
+    cdef int refuse_unfit(self, Batch batch, size_t index, bint is_stray) except -1:
+        """One message cannot be published, because of `fault`."""
+        cdef Entry* found = &batch.entries[index]
+        self.unfit_why, self.fault = self.fault, None
+        self.unfit += 1
+        self.refused += 1
+        if self.on_unfit == "drop":
+            self.dropped += 1
+            return self.append_left_out(found, is_stray)
+        # From now on tags are acknowledged one by one, as with `refuse`.
+        self.send_acks()
+        if self.on_unfit == "reject":
+            self.dropped += 1
+            self.strays -= is_stray
+            if self.acks:
+                self.source.nack(found.tag, False, False)
+            return 0
+        self.strays += not is_stray
+        if self.on_unfit == "hold":
+            copy(self.held, batch, index)
+            if not is_stray:
+                self.held.entries[self.held.count - 1].code |= RAW
+        else:
+            self.refusals.append(batch.message(index))
+        return 0
+
+    cdef int append_left_out(self, Entry* found, bint is_stray) except -1:
         """Puts a tag behind those that were sent, without a message."""
         cdef Entry* entry = self.sent.begin()
         entry.tag = found.tag
         entry.redelivered = found.redelivered
-        entry.code = LEFT_OUT
+        entry.code = LEFT_OUT | (STRAY if is_stray else 0)
         entry.exchange_length = entry.key_length = 0
         self.sent.properties(NULL, 0, 0)
         self.left_out += 1
@@ -354,7 +447,7 @@ cdef int copy(Batch to, Batch batch, size_t index) except -1:
     cdef size_t names = found.exchange_length + found.key_length
     entry.tag = found.tag
     entry.redelivered = found.redelivered
-    entry.code = found.code & STRAY
+    entry.code = found.code & (STRAY | RAW)
     entry.exchange_length = found.exchange_length
     entry.key_length = found.key_length
     to.bytes.add(at, names)

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from broker.fields.codec import Long, Malformed, Short
 from broker.fields.headers import ListedProperties
-from broker.fields.properties import decode, encode
+from broker.fields.properties import TABLE, decode, encode
 
-__all__ = ["ListedProperties", "Long", "Malformed", "Short", "decode", "encode"]
+__all__ = ["TABLE", "ListedProperties", "Long", "Malformed", "Short", "decode", "encode"]

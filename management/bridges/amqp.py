@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,10 +26,16 @@ from management.bridges.carrier import (
 from management.bridges.ends import End, failed
 from management.bridges.place import Track
 from management.bridges.plan import Plan, ShovelFailed, shortened
+from management.bridges.properties import login_of
 from management.bridges.rewrite import Rewrite
 from management.bridges.source import Source, declared
 from management.bridges.status import Status
 
+log = logging.getLogger("leveret.bridges")
+
+LEVERET = "Leveret"
+"""What brokers that close the connection for very many values in headers call themselves."""
+LOG_EVERY_S = 60.0
 COUNTED = {
     "moved": "moved",
     "moved_bytes": "moved_bytes",
@@ -42,18 +50,20 @@ COUNTED = {
 @dataclass(frozen=True)
 class Handling:
     """What is done to messages, as `Flight` says it. `mandatory`: what no queue takes counts as
-    refused."""
+    refused. `on_unfit`: what is done to those that cannot be published, each of which is logged
+    then; without it that is what is done to all that are refused."""
 
     rewrite: Callable[..., bytes | None]
     rewrites_all: bool
     mandatory: bool
     with_names: bool = False
     repeat: Callable[[bytes], bytes] | None = None
+    on_unfit: str | None = None
 
 
 def _of_shovel(plan: Plan, source: Source, end: End) -> Handling:
-    rewrite = Rewrite(plan, source.end.shown, end.shown)
-    return Handling(rewrite, rewrite.of_all, plan.confirms)
+    rewrite = Rewrite(plan, source.end.shown, end.shown, login_of(end.connection))
+    return Handling(rewrite, rewrite.of_all, plan.confirms, repeat=rewrite.again)
 
 
 class AmqpCarrier:
@@ -78,6 +88,8 @@ class AmqpCarrier:
         self._has_waiting = asyncio.Event()
         self._has_refusals = asyncio.Event()
         self._refused_why = ""
+        self._unfit = 0
+        self._logged_s = -LOG_EVERY_S
         self._tries = 0
         self._is_holding = False
         self._again: asyncio.TimerHandle | None = None
@@ -138,11 +150,16 @@ class AmqpCarrier:
         self._flight.rewrite_all = self._handling.rewrites_all
         self._flight.with_names = self._handling.with_names
         self._flight.repeat = self._handling.repeat
+        product = self._end.connection.core.server_properties.get("product")
+        self._flight.checks_headers = product == LEVERET
         self._flight.limit, self._flight.ack_most = limit.count, limit.ack_most
         self._flight.acks = self._plan.acks
         self._source.hold_acks = self._hold_acks
         refused = given["on-refused"]
         self._flight.on_refused = "apart" if refused == "dead-letter" else refused
+        # Without confirms nothing else is refused, and what would be held has no end.
+        usual = self._flight.on_refused if self._plan.confirms else "drop"
+        self._flight.on_unfit = self._handling.on_unfit or usual
         self._ending.follow(self._source)
         target.ended.add_done_callback(
             lambda future: self._ending.fail(self._failed(future.result()))
@@ -190,6 +207,8 @@ class AmqpCarrier:
         self._end.connection.flush()
         # What is left out is acknowledged without an answer of the destination.
         self._source.end.connection.flush()
+        if self._flight.unfit != self._unfit:
+            self._unfit_came()
         if not self._plan.confirms:
             # What the socket has not taken yet does not count as published.
             if self._end.connection.is_writable:
@@ -226,6 +245,22 @@ class AmqpCarrier:
             )
         elif not self._is_holding:
             self._status.put("running")
+
+    def _unfit_came(self) -> None:
+        """Messages could not be published, so that no answer will come for them."""
+        self._unfit, self._refused_why = self._flight.unfit, shortened(self._flight.unfit_why)
+        now = time.monotonic()
+        if self._handling.on_unfit is not None and now - self._logged_s >= LOG_EVERY_S:
+            self._logged_s = now
+            log.warning(
+                "%s: a message cannot be published and is left out (%d since it began): %s",
+                self._plan.label or self._plan.name,
+                self._unfit,
+                self._refused_why,
+            )
+        self._account()
+        if self._plan.confirms:
+            self._collected()
 
     # Answers of the destination.
 
@@ -281,7 +316,7 @@ class AmqpCarrier:
         self._again = None
         try:
             self._flight.again()
-            self._end.connection.flush()
+            self._written()
         except ClientError as error:
             self._ending.fail(self._failed(error))
 

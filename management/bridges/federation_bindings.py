@@ -2,7 +2,8 @@
 the bindings of the exchange here.
 
 A link that begins fills a new internal exchange and then deletes its predecessor, which may have
-bindings that are not here any more.
+bindings that are not here any more. The names take turns, so that it is known which of two is the
+predecessor: the other one is of an attempt that ended before it was filled, and is deleted first.
 """
 
 from __future__ import annotations
@@ -26,17 +27,13 @@ from broker.schema.hops import (
     trail,
 )
 from management.bridges.ends import NOT_FOUND, End, failed
+from management.bridges.federation_commands import BIND, UNBIND, Bound, Command, Commands
 from management.bridges.federation_plan import SUFFIXES, LinkPlan
 from management.bridges.plan import ShovelFailed
 from management.broker_client import BrokerClient, BrokerError
 
-AT_ONCE = 200
-"""Requests that are sent before their answers are waited for."""
 UNKNOWN_TYPE = (503, 406, 540)
 """How brokers answer a declaration of an exchange type that they do not have."""
-
-Bound = tuple[str, str]
-"""Routing key and arguments."""
 
 
 class UpstreamExchange:
@@ -72,8 +69,10 @@ class UpstreamExchange:
         if not await self._is_there(self.plan.object):
             await self._once("exchange.declare", exchange=self.plan.object, **self.plan.declared)
         there = [each for each in SUFFIXES if await self._is_there(f"{self.queue} {each}")]
-        self.suffix = next((each for each in SUFFIXES if each not in there), SUFFIXES[0])
+        self.suffix = next_suffix(there)
         self.internal = f"{self.queue} {self.suffix}"
+        if self.suffix in there:
+            await self._once("exchange.delete", exchange=self.internal)
         self._before = [each for each in there if each != self.suffix]
         given = {"exchange": self.internal, "durable": True, "auto_delete": True, "internal": True}
         if not await self._knows_type(given):
@@ -120,6 +119,18 @@ class UpstreamExchange:
             await channel.call(method, **arguments)
 
 
+def next_suffix(there: list[str]) -> str:
+    """The name of a new internal exchange, beside those that are there. It may be one of them:
+    what was bound to it before it was filled may not be bound here any more."""
+    if not there:
+        return SUFFIXES[0]
+    for index, suffix in enumerate(SUFFIXES):
+        if suffix in there and SUFFIXES[index - 1] not in there:
+            return SUFFIXES[(index + 1) % len(SUFFIXES)]
+    # Earlier versions left all three behind, the last one nearly always unfilled.
+    return SUFFIXES[-1]
+
+
 class Mirror:
     """Keeps the bindings of the internal exchange as those of the exchange here are. Several of
     these with one routing key and arguments, to several queues, are one there."""
@@ -129,7 +140,7 @@ class Mirror:
         """Set when bindings here have changed."""
         self._upstream = upstream
         self._plan = upstream.plan
-        self._channel = channel
+        self._commands = Commands(upstream.plan, upstream.internal, channel)
         self._broker = broker
         self._serial = -1
         self._there: dict[Bound, set[tuple[str, str]]] = {}
@@ -155,8 +166,8 @@ class Mirror:
         gone = [bound for bound in self._there if bound not in here]
         new = [bound for bound in here if bound not in self._there]
         self._there = here
-        await self._carry_out([("exchange.bind", each) for each in new])
-        await self._carry_out([("exchange.unbind", each) for each in gone])
+        await self._carry_out([(BIND, each) for each in new])
+        await self._carry_out([(UNBIND, each) for each in gone])
 
     async def follow(self) -> None:
         """Mirrors what changes, without end. Raises ClientError or ShovelFailed."""
@@ -202,40 +213,24 @@ class Mirror:
             else:
                 ends.discard((kind, destination))
             if ends and not was:
-                found.append(("exchange.bind", bound))
+                found.append((BIND, bound))
             elif was and not ends:
-                found.append(("exchange.unbind", bound))
+                found.append((UNBIND, bound))
             if not ends:
                 del self._there[bound]
         return found
 
     async def _carry_out(self, commands: list[tuple[str, Bound]]) -> None:
-        """Sends commands and waits for their answers, many at once."""
-        requests: list[Awaitable[Any]] = []
-        for method, bound in commands:
-            arguments = self._sent(bound)
-            if arguments is not None:
-                requests += self._send(method, bound[0], arguments)
-            if len(requests) >= AT_ONCE:
-                await asyncio.gather(*requests)
-                requests = []
-        self._channel.connection.flush()
-        await asyncio.gather(*requests)
+        """Sends commands and waits for their answers."""
+        given = ((method, bound, self._sent(bound)) for method, bound in commands)
+        await self._commands.carry_out(
+            Command(method, bound, arguments)
+            for method, bound, arguments in given
+            if arguments is not None
+        )
         for _, bound in commands:
             if bound not in self._there:
                 self._arguments.pop(bound, None)
-
-    def _send(self, method: str, key: str, arguments: dict[str, Any]) -> list[Awaitable[Any]]:
-        given = {
-            "source": self._plan.object,
-            "destination": self._upstream.internal,
-            "routing_key": key,
-            "arguments": arguments,
-        }
-        if not self._plan.value["bind-nowait"]:
-            return [asyncio.ensure_future(self._channel.call(method, **given))]
-        self._channel.core.send(method, **given, no_wait=True)
-        return []
 
     def _sent(self, bound: Bound) -> dict[str, Any] | None:
         """The arguments at the upstream; None for a binding that goes no further."""

@@ -8,12 +8,11 @@ from typing import Any
 
 from broker.client.properties import ListedProperties, Long, Malformed
 from broker.schema.hops import RECEIVED_FROM, may_forward
+from management.bridges.properties import USER_ID_BIT, Known
 
-USER_ID_BIT = 4
 ORIGINAL_EXCHANGE = "x-original-exchange"
 ORIGINAL_KEY = "x-original-routing-key"
-KEPT = 256
-"""Property lists whose new form is remembered: many messages have the same."""
+VISITS_MOST = 2**63 - 1
 
 
 class UserId:
@@ -37,7 +36,8 @@ class UserId:
 class ExchangeHeaders:
     """Those of an exchange's link. Called with a property list and whether the source says that it
     was delivered before; gives the list to publish, None for a message that is not to come here.
-    `passed` is what the message gets for this link."""
+    Raises ValueError for one that cannot have its trail: without it a ring would pass the message
+    on for ever. `passed` is what the message gets for this link."""
 
     def __init__(
         self, passed: dict[str, Any], user_id: UserId, *, max_hops: int, cluster: str, vhost: str
@@ -47,56 +47,42 @@ class ExchangeHeaders:
         self._max_hops = max_hops
         self._cluster = cluster
         self._vhost = vhost
-        self._known: dict[tuple[bytes, bool], bytes | None] = {}
+        self._known: Known[tuple[bytes, bool], bytes | None] = Known()
 
     def __call__(self, listed: bytes, is_marked: bool) -> bytes | None:
-        key = listed, is_marked
-        if key not in self._known:
-            if len(self._known) >= KEPT:
-                self._known.clear()
-            self._known[key] = self._changed(listed, is_marked)
-        return self._known[key]
+        return self._known.get_or(
+            (listed, is_marked), listed, lambda: self._changed(listed, is_marked)
+        )
 
     def _changed(self, listed: bytes, is_marked: bool) -> bytes | None:
-        try:
-            properties = ListedProperties(listed)
-        except Malformed:
-            return listed  # it goes as it is
+        properties = _opened(listed)
         before = _trail(properties)
         if not may_forward({RECEIVED_FROM: before}, self._max_hops, self._cluster, self._vhost):
             return None
         own = {**self._passed, "redelivered": is_marked}
-        properties.set_header(RECEIVED_FROM, [own, *before])
-        self._user_id.treat(properties)
-        return properties.encode()
+        return _with_trail(properties, [own, *before], self._user_id)
 
 
 class QueueHeaders:
-    """Those of a queue's link. Called with the exchange and key of the message, too."""
+    """Those of a queue's link. Called with the exchange and key of the message, too. Raises
+    ValueError as the other."""
 
     def __init__(self, passed: dict[str, Any], user_id: UserId) -> None:
         self._passed = passed
         self._user_id = user_id
-        self._known: dict[tuple[bytes, bool, bytes, bytes], bytes] = {}
+        self._known: Known[tuple[bytes, bool, bytes, bytes], bytes] = Known()
 
     def __call__(self, listed: bytes, is_marked: bool, exchange: bytes, key: bytes) -> bytes:
         known = listed, is_marked, exchange, key
-        if known not in self._known:
-            if len(self._known) >= KEPT:
-                self._known.clear()
-            self._known[known] = self._changed(listed, is_marked, exchange, key)
-        return self._known[known]
+        return self._known.get_or(known, listed, lambda: self._changed(*known))
 
     def _changed(self, listed: bytes, is_marked: bool, exchange: bytes, key: bytes) -> bytes:
-        try:
-            properties = ListedProperties(listed)
-        except Malformed:
-            return listed
+        properties = _opened(listed)
         before = _trail(properties)
         visits = [each for each in before if _is_same(each, self._passed)]
         count = visits[0].get("visit-count") if visits else 0
-        count = count if isinstance(count, int) else 0
-        own = {**self._passed, "redelivered": is_marked, "visit-count": Long(count + 1)}
+        count = min(count + 1, VISITS_MOST) if isinstance(count, int) else 1
+        own = {**self._passed, "redelivered": is_marked, "visit-count": Long(count)}
         if not before:
             # Only the first link knows what the message was published with.
             properties.set_header(ORIGINAL_EXCHANGE, exchange.decode("utf-8", "surrogateescape"))
@@ -106,9 +92,23 @@ class QueueHeaders:
             properties.remove_header("CC")
             properties.set_header("x-original-cc", copies)
         rest = [each for each in before if not _is_same(each, self._passed)]
-        properties.set_header(RECEIVED_FROM, [own, *rest])
-        self._user_id.treat(properties)
-        return properties.encode()
+        return _with_trail(properties, [own, *rest], self._user_id)
+
+
+def _opened(listed: bytes) -> ListedProperties:
+    try:
+        return ListedProperties(listed)
+    except Malformed:
+        raise ValueError("its properties cannot be read") from None
+
+
+def _with_trail(properties: ListedProperties, passed: list[Any], user_id: UserId) -> bytes:
+    """The list to publish. Raises ValueError."""
+    properties.set_header(RECEIVED_FROM, passed)
+    if RECEIVED_FROM not in properties.names():
+        raise ValueError("its headers cannot be read")
+    user_id.treat(properties)
+    return properties.encode()
 
 
 def _trail(properties: ListedProperties) -> list[Any]:

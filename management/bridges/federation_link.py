@@ -308,11 +308,19 @@ class Link:
             cluster=plan.cluster,
             vhost=plan.vhost,
         )
-        return Handling(rewrite, rewrites_all=True, mandatory=False, repeat=_same)
+        return Handling(rewrite, rewrites_all=True, mandatory=False, repeat=_same, on_unfit="drop")
 
     def _queue_handling(self, end: End) -> Handling:
         rewrite = QueueHeaders({"uri": end.shown, "queue": self.plan.object}, self._user_id())
-        return Handling(rewrite, rewrites_all=True, mandatory=True, with_names=True, repeat=_same)
+        # The queue belongs to the upstream's users: it is to dead-letter what cannot come here.
+        return Handling(
+            rewrite,
+            rewrites_all=True,
+            mandatory=True,
+            with_names=True,
+            repeat=_same,
+            on_unfit="reject",
+        )
 
     async def clean_up(self) -> None:
         """Removes what the link has at the upstream, if that can be reached now."""

@@ -7,56 +7,68 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.client.properties import ListedProperties, Long, Malformed
-from management.bridges.plan import Plan
+from broker.client.properties import TABLE, ListedProperties, Long, Malformed, encode
+from management.bridges.plan import Plan, ShovelFailed
+from management.bridges.properties import Known, keep_own
 
 MARK = "x-shovel-redelivered"
-KEPT = 256
-"""Property lists whose new form is remembered: many messages have the same."""
 
 
 class Rewrite:
     """Called with a property list and whether the message may be a double; gives the list to
-    publish."""
+    publish. Raises ValueError for a message that has no room for what is added.
+
+    `user` is who publishes it: a user-id of another user is removed, unless the definition sets
+    one."""
 
     def __init__(
-        self, plan: Plan, src_uri: str, dest_uri: str, clock: Callable[[], float] = time.time
+        self,
+        plan: Plan,
+        src_uri: str,
+        dest_uri: str,
+        user: str | None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._properties: dict[str, Any] = {
-            name.replace("-", "_"): value
-            for name, value in (plan.given["dest-publish-properties"] or {}).items()
-        }
+        """Raises ShovelFailed for properties of the definition that no message can have."""
+        self._properties = _given(plan.given["dest-publish-properties"] or {})
         self._stamps: bool = plan.given["dest-add-timestamp-header"]
         self._trail = (
             _trail(plan, src_uri, dest_uri) if plan.given["dest-add-forward-headers"] else None
         )
+        self._user = user
         self._clock = clock
         self._second = 0
-        self._known: dict[tuple[bytes, bool], bytes] = {}
+        self._known: Known[tuple[bytes, bool], bytes] = Known()
 
     @property
     def of_all(self) -> bool:
-        """Whether every message is changed, not only those that are marked."""
+        """Whether every message is changed, not only those that are marked or have a user-id."""
         return bool(self._properties or self._stamps or self._trail)
 
     def __call__(self, listed: bytes, is_marked: bool) -> bytes:
         if self._stamps and int(self._clock()) != self._second:
             self._second = int(self._clock())
             self._known.clear()
-        key = listed, is_marked
-        found = self._known.get(key)
-        if found is None:
-            found = self._changed(listed, is_marked)
-            if len(self._known) >= KEPT:
-                self._known.clear()
-            self._known[key] = found
-        return found
+        return self._known.get_or(
+            (listed, is_marked), listed, lambda: self._changed(listed, is_marked)
+        )
+
+    def again(self, listed: bytes) -> bytes:
+        """The list of a message that was refused, and has what is added to it already. Raises
+        ValueError."""
+        try:
+            properties = ListedProperties(listed)
+        except Malformed:
+            return listed
+        properties.set_header(MARK, True)
+        return properties.encode()
 
     def _changed(self, listed: bytes, is_marked: bool) -> bytes:
         try:
             properties = ListedProperties(listed)
         except Malformed:
             return listed  # it goes as it is
+        keep_own(properties, self._user)
         for name, value in self._properties.items():
             if name == "headers":
                 for header, item in value.items():
@@ -72,6 +84,28 @@ class Rewrite:
         if is_marked:
             properties.set_header(MARK, True)
         return properties.encode()
+
+
+def _given(properties: dict[str, Any]) -> dict[str, Any]:
+    """The properties of the definition by the names of the table. Raises ShovelFailed: what no
+    message can have is not a reason to refuse each of them."""
+    names = {name for name, *_ in TABLE}
+    found = {}
+    for key, value in properties.items():
+        name = key.replace("-", "_")
+        if name not in names:
+            raise ShovelFailed(
+                f"dest-publish-properties: messages have no property {key}", stops=True
+            )
+        if name == "headers" and not isinstance(value, dict):
+            raise ShovelFailed("dest-publish-properties: headers is no table", stops=True)
+        if value is not None:
+            found[name] = value
+    try:
+        encode(found)
+    except ValueError as error:
+        raise ShovelFailed(f"dest-publish-properties: {error}", stops=True) from None
+    return found
 
 
 def _trail(plan: Plan, src_uri: str, dest_uri: str) -> dict[str, Any]:

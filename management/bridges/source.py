@@ -12,6 +12,7 @@ from broker.client.message import Message
 from management.bridges.ends import NOT_FOUND, End, Ends, failed
 from management.bridges.place import Place, Track
 from management.bridges.plan import Plan, ShovelFailed, shortened
+from management.bridges.properties import login_of, published_by
 
 
 class Source:
@@ -138,11 +139,14 @@ class Source:
                 self._letters.on_return = lambda _, text: refused.append(text)
                 self._letters.on_refused = lambda _: refused.append("basic.nack")
                 named = b"", queue.encode()
-                self._letters.core.publish(*named, message.properties, message.body, True)
+                properties = published_by(login_of(self.end.connection), message.properties)
+                self._letters.core.publish(*named, properties, message.body, True)
                 self.end.connection.flush()
                 await self._letters.confirms_below(1)
         except ClientError as error:
             raise self.failed(error) from None
+        except ValueError as error:
+            refused.append(str(error))
         if refused:
             raise ShovelFailed(
                 f"source {self.end.shown}: the dead-letter-queue {queue} does not take a message:"

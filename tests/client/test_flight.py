@@ -1,4 +1,5 @@
-"""Messages under way between two channels: what is left out is acknowledged in its turn."""
+"""Messages under way between two channels: what is left out is acknowledged in its turn, and what
+cannot be published counts as refused."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.client.test_core import channelled, consuming, delivery, sent
 
 
 class Under:
-    """A flight whose messages with an even tag are left out."""
+    """A flight whose messages with an even tag are left out, and those above 1000 cannot be
+    published."""
 
     def __init__(self, *, confirms: bool = True) -> None:
         self.source: ClientCore
@@ -33,6 +35,8 @@ class Under:
 
     def _rewrite(self, listed: bytes, is_marked: bool) -> bytes | None:
         number = int(properties.decode(listed)["message_id"])
+        if number > 1000:
+            raise ValueError(f"{number} has no room")
         return None if number % 2 == 0 else listed
 
     def deliver(self, *numbers: int) -> None:
@@ -45,6 +49,13 @@ class Under:
         self.source.events.clear()
         self.flight.take(self.consumer.batch, True)
         self.consumer.batch.drop()
+
+    def nacked(self) -> list[tuple[int, bool]]:
+        return [
+            (each["delivery_tag"], bool(each["requeue"]))
+            for _, name, each in sent(self.source)
+            if name == "basic.nack"
+        ]
 
     def published(self) -> list[Any]:
         return [each for _, name, each in sent(self.far) if name == "basic.publish"]
@@ -92,10 +103,10 @@ def test_what_is_left_out_is_acknowledged_behind_what_came_before() -> None:
 
 def test_what_is_left_out_alone_is_acknowledged_at_once_and_takes_no_memory() -> None:
     under = Under()
-    for number in range(2, 2000, 2):
+    for number in range(2, 1000, 2):
         under.deliver(number)
     assert under.published() == []
-    assert under.acked()[-1] == (1998, True)
+    assert under.acked()[-1] == (998, True)
     assert (under.flight.bytes, under.flight.count) == (0, 0)
 
 
@@ -168,3 +179,169 @@ def test_it_hands_exchange_and_key_to_who_asks_for_them() -> None:
     under.flight.rewrite_all = under.flight.with_names = True
     under.deliver(1)
     assert found == [(b"ex", b"key")]
+
+
+# What cannot be published.
+
+
+def test_what_cannot_be_published_is_dropped_in_its_turn_and_counted() -> None:
+    under = Under()
+    under.flight.on_unfit = "drop"
+    under.deliver(1, 1001, 3)
+    assert len(under.published()) == 2
+    assert under.acked() == [], "1 is not confirmed"
+    under.confirm(1)
+    assert under.acked() == [(1001, True)]
+    under.confirm(2)
+    flight = under.flight
+    assert (flight.moved, flight.refused, flight.dropped, flight.unfit) == (2, 1, 1, 1)
+    assert (flight.count, flight.unfit_why) == (0, "1001 has no room")
+
+
+@pytest.mark.parametrize("numbers", [(1001,), (1001, 1, 3), (1, 1001, 3), (1, 3, 1001)])
+def test_what_is_held_because_it_has_no_room_is_tried_again_as_it_came(
+    numbers: tuple[int, ...],
+) -> None:
+    under = Under()
+    under.deliver(*numbers)
+    under.published()
+    flight = under.flight
+    assert (flight.held_count, flight.strays, flight.refused) == (1, 1, 1)
+    for number in range(1, len(numbers)):
+        under.confirm(number)
+    assert under.acked() == [(tag, False) for tag in numbers if tag < 1000]
+    flight.again()
+    assert (flight.held_count, flight.strays, flight.refused) == (1, 1, 2)
+    assert under.published() == []
+
+
+def test_what_is_held_gets_its_exchange_when_there_is_room_and_is_no_double() -> None:
+    under = Under()
+    room = [False]
+    found: list[bool] = []
+
+    def rewrite(listed: bytes, is_marked: bool) -> bytes:
+        found.append(is_marked)
+        if not room[0]:
+            raise ValueError("no room")
+        return listed
+
+    under.flight = Flight(under.channel, under.target, exchange=b"x", rewrite=rewrite)
+    under.flight.rewrite_all = True
+    under.flight.repeat = lambda listed: b"never called"
+    under.deliver(1)
+    room[0] = True
+    under.flight.again()
+    (published,) = under.published()
+    assert published["exchange"] == "x"
+    assert found == [False, False]
+    under.confirm(1)
+    assert under.acked() == [(1, False)]
+    assert (under.flight.strays, under.flight.count, under.flight.moved) == (0, 0, 1)
+    under.deliver(3)
+    under.confirm(2)
+    assert under.acked() == [(3, True)], "from now on together again"
+
+
+def test_what_cannot_be_published_is_taken_apart_as_it_came() -> None:
+    under = Under()
+    under.flight.on_unfit = "apart"
+    under.deliver(1, 1001, 3)
+    (message,) = under.flight.refusals
+    assert (message.delivery_tag, message.exchange, message.routing_key) == (1001, b"ex", b"key")
+    under.confirm(1)
+    assert under.acked() == [(1, False)], "not together with what is taken apart"
+    under.flight.parted(message, False)
+    assert under.acked() == [(1001, False)]
+    under.confirm(2)
+    assert under.acked() == [(3, True)]
+    assert (under.flight.count, under.flight.parted_count) == (0, 1)
+
+
+@pytest.mark.parametrize("confirms", [True, False])
+def test_what_cannot_be_published_is_rejected_at_the_source(confirms: bool) -> None:
+    under = Under(confirms=confirms)
+    under.flight.on_unfit = "reject"
+    under.deliver(1001, 1003)
+    assert under.nacked() == [(1001, False), (1003, False)]
+    assert (under.flight.count, under.flight.dropped, under.flight.bytes) == (0, 2, 0)
+    under.deliver(1)
+    if confirms:
+        under.confirm(1)
+    assert under.acked() == [(1, True)]
+
+
+def test_what_was_refused_and_has_no_room_for_its_mark_is_dropped_alone() -> None:
+    under = Under()
+    under.flight.on_unfit = "drop"
+    under.deliver(1, 3, 5)
+    under.confirm(1, ack=False)
+    under.confirm(2)
+
+    def no_room(listed: bytes) -> bytes:
+        raise ValueError("no room")
+
+    under.flight.repeat = no_room
+    under.acked()
+    under.flight.again()
+    under.confirm(3)
+    assert under.acked() == [(5, False), (1, False)]
+    assert (under.flight.count, under.flight.strays) == (0, 0)
+    under.deliver(7)
+    under.confirm(4)
+    assert under.acked() == [(7, True)]
+
+
+def plain(under: Under, listed: bytes, tag: int = 1) -> None:
+    """Delivers a message with these properties over a flight that changes none."""
+    under.source.feed(with_properties(delivery(tag, b"body"), listed))
+    under.source.events.clear()
+    under.flight.take(under.consumer.batch, True)
+    under.consumer.batch.drop()
+
+
+def test_properties_that_are_longer_than_a_frame_of_the_target_are_refused() -> None:
+    under = Under()
+    under.flight.rewrite_all = False
+    at_most = properties.encode({"headers": {"pad": "x" * (131_072 - 20 - 15)}})
+    assert len(at_most) == 131_072 - 20
+    plain(under, at_most)
+    assert len(under.published()) == 1
+    plain(under, properties.encode({"headers": {"pad": "x" * (131_072 - 20 - 14)}}), 3)
+    assert under.published() == []
+    assert under.flight.held_count == 1
+    assert "longer than a frame of 131072 bytes" in under.flight.unfit_why
+    under.confirm(1)
+    assert under.acked() == [(1, False)], "the refused one has no number"
+
+
+@pytest.mark.parametrize("given", [{}, {"content_type": "t" * 200, "content_encoding": "e"}])
+@pytest.mark.parametrize(("count", "is_fit"), [(64_400, True), (65_000, False)])
+def test_headers_with_more_values_than_a_target_takes_are_refused_where_it_is_known(
+    given: dict[str, str], count: int, is_fit: bool
+) -> None:
+    under = Under()
+    under.flight.rewrite_all = False
+    listed = properties.encode({**given, "headers": {"many": [None] * count}, "app_id": "a"})
+    plain(under, listed)
+    assert len(under.published()) == 1, "another broker may take it"
+    under.flight.checks_headers = True
+    plain(under, listed, 3)
+    assert len(under.published()) == is_fit
+    assert under.flight.held_count == (not is_fit)
+
+
+def test_only_messages_with_a_user_id_are_looked_at_where_none_is_changed() -> None:
+    under = Under()
+    seen: list[Any] = []
+
+    def rewrite(listed: bytes, is_marked: bool) -> bytes:
+        seen.append(properties.decode(listed))
+        return b"\0\0"
+
+    under.flight = Flight(under.channel, under.target, exchange=b"x", rewrite=rewrite)
+    every = {"message_id": "m", "app_id": "a", "type": "t", "timestamp": 5, "cluster_id": "c"}
+    plain(under, properties.encode(every))
+    assert seen == []
+    plain(under, properties.encode({**every, "user_id": "ada"}), 3)
+    assert [each["user_id"] for each in seen] == ["ada"]
