@@ -22,6 +22,8 @@ async def ask(request: HttpRequest, verb: str, **arguments: Any) -> Any:
         )
     except UnicodeEncodeError:
         raise _bad_name() from None
+    except OverflowError:
+        raise _bad_number() from None
 
 
 async def ask_slices(
@@ -36,6 +38,22 @@ async def ask_slices(
                 yield answer
         except UnicodeEncodeError:
             raise _bad_name() from None
+        except OverflowError:
+            raise _bad_number() from None
+
+
+def _bad_number() -> BrokerError:
+    return BrokerError(400, "bad_request", "a whole number does not fit into 64 bits")
+
+
+def header_text(request: HttpRequest, name: str) -> str:
+    """A header whose value is text, as clients send it: UTF-8, which Django reads as Latin-1. What
+    is no UTF-8 is taken as it came. Empty without such a header."""
+    value = str(request.headers.get(name, ""))
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
 
 
 def _bad_name() -> BrokerError:

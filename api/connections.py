@@ -5,7 +5,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
 
-from api.ask import ask, done
+from api.ask import ask, done, header_text
 from api.listing import ListQuery, SampleQuery, row, rows
 from api.shapes import Number
 
@@ -109,4 +109,4 @@ async def cancel_consumer(
 
 
 def _reason(request: HttpRequest) -> str:
-    return request.headers.get("X-Reason") or REASON
+    return header_text(request, "X-Reason") or REASON

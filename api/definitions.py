@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from django.utils.encoding import iri_to_uri
 from django.utils.http import content_disposition_header, url_has_allowed_host_and_scheme
 from ninja import Query, Router, Schema
 from pydantic import Field
@@ -162,13 +163,16 @@ async def _import(request: HttpRequest, query: Dry, **where: str) -> Any:
 
 def _redirect(request: HttpRequest) -> str:
     """Where a form wants to go afterwards: its field `redirect`, as pages of RabbitMQ send it.
-    Raises BrokerError for another site's address."""
+    Raises BrokerError for another site's address, and for what a header cannot hold: once the
+    import is done, it is too late to refuse."""
     if request.content_type != "multipart/form-data":
         return ""
     address = str(request.POST.get("redirect", ""))
     if address and not url_has_allowed_host_and_scheme(address, allowed_hosts=None):
         raise BrokerError(400, "bad_request", "redirect must be a path of this site")
-    return address
+    if not address.isprintable():
+        raise BrokerError(400, "bad_request", "redirect must not have control characters")
+    return iri_to_uri(address) or ""
 
 
 def _text(request: HttpRequest) -> bytes:

@@ -8,7 +8,7 @@ import msgspec
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Schema
 
-from api.ask import ask, ask_slices, given
+from api.ask import ask, ask_slices, given, header_text
 from management.broken_answers import BrokenAnswer
 from management.broker_client import BrokerError
 from management.memory import LARGE, give_back_soon
@@ -89,7 +89,7 @@ async def rows(
     broker builds its rows as the client takes them.
     """
     wanted = query.arguments() if query is not None else {}
-    filters.setdefault("vhost", request.headers.get("X-Vhost") or None)
+    filters.setdefault("vhost", header_text(request, "X-Vhost") or None)
     request.columns_chosen = True
     if "page" in wanted:
         return await ask(request, "list", noun=noun, **wanted, **given(**filters))

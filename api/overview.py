@@ -5,7 +5,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
 
-from api.ask import ask, done
+from api.ask import ask, done, header_text
 from api.identity import ADMINISTRATOR
 from api.listing import SampleQuery
 from api.shapes import Text
@@ -21,7 +21,7 @@ class ClusterName(Schema):
 @router.get("/overview")
 async def overview(request: HttpRequest, query: Query[SampleQuery]) -> Any:
     """Versions, totals, rates and listeners; the header `X-Vhost` narrows it to one vhost."""
-    vhost = request.headers.get("X-Vhost") or None
+    vhost = header_text(request, "X-Vhost") or None
     answer = await ask(request, "overview", vhost=vhost, **query.of_node())
     if query.disable_stats != "true" and not answer.get("contexts"):
         # Where this API is served, the broker does not know.
@@ -41,7 +41,7 @@ class ProblemsQuery(Schema):
 @router.get("/problems")
 async def problems(request: HttpRequest, query: Query[ProblemsQuery]) -> Any:
     """What needs attention, the heaviest first; the header `X-Vhost` narrows it to one vhost."""
-    vhost = request.headers.get("X-Vhost") or None
+    vhost = header_text(request, "X-Vhost") or None
     wanted = {"page": query.page, "page_size": query.page_size}
     return await ask(request, "problems", vhost=vhost, **wanted)
 

@@ -3,12 +3,15 @@
 import logging
 from typing import Any
 
+from django.core.exceptions import SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
 from api.identity import BasicOrSession, ForeignOrigin, NoCredentials, claimed
 from api.json_body import BadBody, ObjectParser, Renderer
+from broker.process.logs import one_line
 from management import refusals
 from management.broker_client import BrokerError
 
@@ -90,6 +93,19 @@ def _foreign_origin(request: HttpRequest, refusal: ForeignOrigin) -> HttpRespons
 @api.exception_handler(BadBody)
 def _bad_body(request: HttpRequest, fault: BadBody) -> HttpResponse:
     return error(request, 400, "bad_request", str(fault))
+
+
+@api.exception_handler(MultiPartParserError)
+def _bad_form(request: HttpRequest, fault: MultiPartParserError) -> HttpResponse:
+    return error(request, 400, "bad_request", f"the form cannot be read: {fault}")
+
+
+@api.exception_handler(SuspiciousOperation)
+def _large_form(request: HttpRequest, fault: SuspiciousOperation) -> HttpResponse:
+    # Django's texts name its settings, which are none of this program's.
+    log.info("%s %s: %s", request.method, ascii(request.path), one_line(str(fault)[:500]))
+    reason = "the form cannot be read: its fields or files are too many or too large"
+    return error(request, 400, "bad_request", reason)
 
 
 @api.exception_handler(HttpError)

@@ -21,7 +21,14 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from broker.schema.control_schema import ERRORS, FRAME_MAX, Error, Incoming, Request
+from broker.schema.control_schema import (
+    ERRORS,
+    FRAME_MAX,
+    LEFT_EARLY,
+    Error,
+    Incoming,
+    Request,
+)
 from management.frame_writer import FrameWriter, parts_of
 
 log = logging.getLogger(__name__)
@@ -223,6 +230,9 @@ class BrokerClient:
             self._waiting.pop(request.id, None)
             if future.done() and not future.cancelled():
                 self._subscribing.discard(request.id)
+            elif verb in LEFT_EARLY:
+                # The caller has gone or waits no longer: the broker need not go on either.
+                self._send_quietly("request.leave", {"request": request.id})
 
     def _send(self, request: Request) -> None:
         if self._frames is None:

@@ -71,7 +71,7 @@ class Pattern:
 
     def __init__(self, text: str, *, is_stored: bool = True) -> None:
         self.text = text
-        parts = _without(text)
+        parts = split_exclusion(text)
         excluded = _compile(f"^(?:{parts[0]})", is_stored) if parts else None
         wanted = _compile(f"^(?:{parts[1]})" if parts else text or "^$", is_stored)
         self.steps: int = wanted.programsize + (excluded.programsize if excluded else 0)
@@ -119,7 +119,7 @@ def _prefix(text: str) -> bytes:
     return found[1].encode() if found is not None and "|" not in text else b""
 
 
-def _without(text: str) -> tuple[str, str] | None:
+def split_exclusion(text: str) -> tuple[str, str] | None:
     """The parts of `^(?!excluded)rest`; None for any other pattern."""
     if not text.startswith(_NOT_FIRST) or any(odd in text for odd in ("\\Q", "[]", "[^]")):
         return None

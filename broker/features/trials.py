@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from broker.settings.bounds import CONTROL_SHARE, TRIALS_MAX
+
 Answer = Callable[[list[Any]], None]
+
+
+class TooManyTrials(Exception):
+    """Nothing further is tried until one of those under way is over."""
 
 
 class Trials:
@@ -19,7 +25,14 @@ class Trials:
         self._last = 0
 
     def ask(self, order: dict[str, Any], answer: Answer) -> int:
-        """Has a definition tried; `answer` gets what was found. Returns its number."""
+        """Has a definition tried; `answer` gets what was found. Returns its number. Raises
+        TooManyTrials: each may wait long for a broker elsewhere."""
+        owner = order["owner"]
+        own = sum(1 for other, _ in self._waiting.values() if other["owner"] == owner)
+        if len(self._waiting) >= TRIALS_MAX:
+            raise TooManyTrials(f"{TRIALS_MAX} definitions are being tried")
+        if owner and own >= TRIALS_MAX // CONTROL_SHARE:
+            raise TooManyTrials(f"{own} definitions of this user are being tried")
         self._last += 1
         self._waiting[self._last] = {"id": self._last, **order}, answer
         self._changed(str(self._last))

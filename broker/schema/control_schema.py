@@ -158,6 +158,15 @@ class TicketIssue(Arguments):
     session_id: str = ""
 
 
+@verb("request.leave", "appliance", "node", "{}")
+class RequestLeave(Arguments):
+    """No one waits for the answer to a request of this control connection any more. If its verb
+    only looks (`LEFT_EARLY`), it ends without an answer, else nothing happens. `request`: its
+    id."""
+
+    request: int
+
+
 # What there is.
 
 
@@ -241,8 +250,8 @@ class List(Arguments):
     keep only rows of that; `user` of vhosts those that the user may look into, of queues those that
     the user declared, as far as that is known. `state` keeps rows
     whose `trouble` is that word; `trouble` keeps all but fine and idle. `name` is a part of the
-    name, with `use_regex` an RE2 expression. Without `page` all rows come at once. `sort` is a key,
-    dotted for inner ones; an unknown one is ignored;
+    name, with `use_regex` an RE2 expression, both without regard to case. Without `page` all rows
+    come at once. `sort` is a key, dotted for inner ones; an unknown one is ignored;
     `trouble` puts first what needs a person. `columns` are keys too. `secrets`, for administrators:
     values of parameters with the passwords in their URIs. `slices` is a number of the caller's
     choice: of a list without pages that is longer than 500 rows the first ones come, with `more`
@@ -603,7 +612,8 @@ class QueueRestart(Arguments):
 )
 class QueueUnacked(Arguments):
     """Shows what consumers of a queue hold, up to `count`, by channel and delivery tag.
-    `unacked_for_seconds` is at least so long, and nil where it is not known."""
+    `unacked_for_seconds` is at least so long, and nil where it is not known. `channel_name` and
+    `channel_details` are nil for connections that the user may not see."""
 
     vhost: str
     name: str
@@ -921,8 +931,8 @@ class TiersAdopt(Arguments):
 
 @verb("exchange.publish", "management", "objects", "{routed}")
 class ExchangePublish(Arguments):
-    """Publishes one message; a persistent one is on disk when the answer comes. The default
-    exchange is `amq.default`."""
+    """Publishes one message; a persistent one is on disk when the answer comes. 400 if a full queue
+    refuses it. The default exchange is `amq.default`."""
 
     vhost: str
     name: str
@@ -1524,6 +1534,12 @@ class PasswordHash(Arguments):
     password: str
 
 
+LEFT_EARLY = frozenset(
+    {"list", "item", "queue.unacked", "definitions.export", "shovel.test", "federation.test"}
+)
+"""Verbs that may take long and change nothing, so that `request.leave` can end them anywhere."""
+
+
 def _nouns(*nouns: Noun) -> dict[str, Noun]:
     return {noun.name: noun for noun in nouns}
 
@@ -1553,7 +1569,8 @@ NOUNS = _nouns(
         _ALL,
         _ALL,
         "vhost",
-        "Consumers, each with a word of `trouble`. No `item`.",
+        "Consumers, each with a word of `trouble`: those of the user's own connections, all as "
+        "monitoring. No `item`.",
     ),
     Noun("vhosts", ("name",), _ALL, _ADMIN, "vhost name", "Virtual hosts."),
     Noun("users", ("name",), _ADMIN, _ADMIN, "node", "Users."),
@@ -1638,8 +1655,9 @@ ERRORS = _errors(
     Failure(
         503,
         "busy",
-        "Too many passwords are being checked, another backup runs, or an import of definitions "
-        "met a change made meanwhile; try again",
+        "Too many passwords are being checked, the user or all users together ask for too much at "
+        "a time, another backup runs, or an import of definitions met a change made meanwhile; try "
+        "again",
     ),
     Failure(503, "unavailable", "The object store does not do what was asked; the reason says why"),
     Failure(503, "blocked", "An alarm is in force: nothing is published until it is cleared"),

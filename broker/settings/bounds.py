@@ -92,6 +92,13 @@ TLS_READ = 32 * 1024
 HEAD_MAX = 64 * 1024
 HEADERS_MAX = 200
 REQUESTS_WAITING_MAX = 4
+CONTROL_AT_ONCE_MAX = 64
+CONTROL_WAITING_MAX = 256
+CONTROL_WAITING_BYTES_MAX = 64 * 1024 * 1024
+CONTROL_WAIT_S = 10
+CONTROL_SHARE = 4
+CONTROL_APPLIANCE_WAITING_MAX = 65_536
+TRIALS_MAX = 48
 
 FIXED = (
     Fixed(
@@ -244,5 +251,42 @@ FIXED = (
         "weight of one binding of a hash ring",
         RING_WEIGHT_MAX,
         "smaller weights in the same proportions do the same",
+    ),
+    Fixed(
+        "requests of users that one control connection, such as that of the web process, carries"
+        " out at a time; the appliance's own have as many places besides",
+        CONTROL_AT_ONCE_MAX,
+        "each keeps its arguments and its answer in memory",
+    ),
+    Fixed(
+        "requests of users that wait for such a place on one control connection",
+        CONTROL_WAITING_MAX,
+        "a burst of short requests is answered; more is refused with 503",
+    ),
+    Fixed(
+        "bytes of what waits so",
+        CONTROL_WAITING_BYTES_MAX,
+        "a few messages of the largest size may wait",
+    ),
+    Fixed(
+        "seconds that a request waits so; then it is refused with 503",
+        CONTROL_WAIT_S,
+        "clients give up soon after; the answer says when to try again",
+    ),
+    Fixed(
+        "parts of these places, of what waits for them, of lists that are read (lists_read_max) and"
+        " of trials, of which one user has one",
+        CONTROL_SHARE,
+        "one user's slow requests leave places for those of others",
+    ),
+    Fixed(
+        "requests of the appliance's own that wait on one control connection",
+        CONTROL_APPLIANCE_WAITING_MAX,
+        "its processes ask for each shovel and link by itself, and there may be thousands",
+    ),
+    Fixed(
+        "definitions of shovels, and of upstreams, that are tried at a time",
+        TRIALS_MAX,
+        "each waits up to a minute for brokers elsewhere",
     ),
 )

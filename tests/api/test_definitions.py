@@ -133,3 +133,46 @@ def test_a_form_leads_to_the_page_it_names_and_to_no_other_site(api: httpx.Clien
     for elsewhere in ("https://evil.example/", "//evil.example", "\\\\evil.example", "data:,x"):
         assert post(elsewhere, "api-elsewhere").status_code == 400
     assert api.get(path("queues", VHOST, "api-elsewhere")).status_code == 404
+
+
+FIELD = b'--abc\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n'
+BASE64 = b'; filename="a"\r\nContent-Transfer-Encoding: base64'
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("multipart/form-data", b"x"),
+        ("multipart/form-data; boundary=", b"x"),
+        ("multipart/form-data; boundary=\xe9", b"x"),
+        ("multipart/form-data; boundary=abc", FIELD % (b"file", BASE64, b"!!!!a") + b"--abc--"),
+        ("multipart/form-data; boundary=abc", FIELD % (b"f", b"", b"x") * 1_500 + b"--abc--"),
+    ],
+    ids=["no boundary", "empty boundary", "foreign boundary", "broken base64", "many fields"],
+)
+def test_a_form_that_cannot_be_read_is_a_bad_request(
+    api: httpx.Client, content_type: str, body: bytes
+) -> None:
+    headers = {"Content-Type": content_type.encode("latin-1")}
+    answer = api.post("/api/definitions", content=body, headers=headers)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["reason"].startswith("the form cannot be read")
+    assert "settings." not in answer.text
+
+
+@pytest.mark.parametrize("redirect", ["/x\r\nSet-Cookie: a=b", "/x\ny", "/\x00", "/x\u2028y"])
+def test_a_redirect_that_no_header_can_hold_is_refused_before_the_import(
+    api: httpx.Client, redirect: str
+) -> None:
+    queues = [{**QUEUE, "name": "api-not-imported"}]
+    form = {"files": {"file": ("d.json", json.dumps({"queues": queues}))}}
+    answer = api.post("/api/definitions", data={"redirect": redirect}, **form)
+    assert answer.status_code == 400
+    assert answer.json()["reason"] == "redirect must not have control characters"
+    assert api.get(path("queues", VHOST, "api-not-imported")).status_code == 404
+
+
+def test_a_redirect_may_have_any_letters(api: httpx.Client) -> None:
+    file = {"file": ("d.json", "{}")}
+    answer = api.post("/api/definitions", files=file, data={"redirect": "/é ü"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/%C3%A9%20%C3%BC")

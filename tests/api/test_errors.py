@@ -308,3 +308,18 @@ def test_a_binding_that_amqp_has_no_form_for_is_refused(
     assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
     rows = api.get(path("bindings", VHOST, "e", "amq.topic", "q", name)).json()
     assert rows == []
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**40])
+def test_a_number_of_a_path_or_a_query_that_does_not_fit_is_a_bad_request(
+    api: httpx.Client, number: int
+) -> None:
+    api.put(path("queues", VHOST, "numbers"), json={}).raise_for_status()
+    for where, name in (
+        (path("queues", VHOST, "numbers", "unacked"), "count"),
+        (path("problems"), "page"),
+        (path("problems"), "page_size"),
+    ):
+        answer = api.get(where, params={name: number})
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"] == "bad_request"

@@ -267,3 +267,15 @@ def test_a_reset_starts_the_totals_anew(api: httpx.Client, channel: Any) -> None
     assert api.delete("/api/reset").status_code == 204
     assert api.get("/api/overview").json()["message_stats"]["publish"] < 20
     assert api.get(WHERE).json()["messages"] == 20
+
+
+def test_a_client_reads_the_reason_as_it_was_sent(api: httpx.Client, channel: Any) -> None:
+    """A header is UTF-8, as clients send it."""
+    channel.queue_declare(QUEUE, passive=True)
+    headers = {"X-Reason": "Плановые работы".encode()}
+    user = path("connections", "username", "api-management")
+    assert api.delete(user, headers=headers).status_code == 204
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
+        channel.connection.process_data_events(60)
+        channel.queue_declare(QUEUE, passive=True)
+    assert "Плановые работы" in caught.value.reply_text

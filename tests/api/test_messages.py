@@ -60,11 +60,16 @@ def test_what_no_queue_takes_is_not_routed(api: httpx.Client) -> None:
     assert publish(api, routing_key="nobody").json() == {"routed": False}
 
 
-def test_what_a_full_queue_refuses_is_not_routed(api: httpx.Client) -> None:
+def test_what_a_full_queue_refuses_is_a_bad_request(api: httpx.Client) -> None:
     arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
     api.put(path("queues", VHOST, "small"), json={"arguments": arguments}).raise_for_status()
     assert publish(api, routing_key="small").json() == {"routed": True}
-    assert publish(api, routing_key="small").json() == {"routed": False}
+    answer = publish(api, routing_key="small")
+    assert answer.status_code == 400
+    assert answer.json() == {
+        "error": "bad_request",
+        "reason": "Unable to publish message. Check queue limits.",
+    }
 
 
 def test_properties_come_back_as_they_were(api: httpx.Client) -> None:

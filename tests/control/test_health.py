@@ -237,3 +237,20 @@ async def test_aliveness_leaves_no_message_behind(broker: Broker, client: Broker
         assert await client.call("health", check="aliveness", argument="/") == OK
     queue = broker.vhosts["/"].queues["aliveness-test"]
     assert (queue.messages_ready, queue.messages_unacknowledged) == (0, 0)
+
+
+async def test_the_aliveness_test_leaves_another_connections_queue_alone(
+    broker: Broker, client: BrokerClient
+) -> None:
+    put_user(broker, "watch", "management")
+    peer = await inside.connect(broker, "watch")
+    peer.call(1, "queue.declare", queue="aliveness-test", exclusive=True)
+    await peer.publish("aliveness-test", body=b"secret")
+    for user in ("watch", "guest", None):
+        found = await client.call("health", as_user=user, check="aliveness", argument="/")
+        assert found["status"] == "failed"
+        assert "cannot obtain exclusive access to locked queue" in found["reason"]
+    queue = broker.vhosts["/"].queues["aliveness-test"]
+    assert queue.messages == 1
+    await peer.leave()
+    assert await client.call("health", check="aliveness", argument="/") == OK

@@ -205,6 +205,22 @@ async def test_one_list_too_many_is_refused(broker: Broker, client: BrokerClient
     await client.call("list", noun="queues", slices=3)
 
 
+async def test_one_user_reads_a_quarter_of_the_lists(broker: Broker, client: BrokerClient) -> None:
+    declare(broker, LONG)
+    for user in ("reader", "other"):
+        put_user(broker, user, "management")
+    configure(broker, lists_read_max=8)
+    for number in (1, 2):
+        await client.call("list", as_user="reader", noun="queues", slices=number)
+    with pytest.raises(BrokerError) as caught:
+        await client.call("list", as_user="reader", noun="queues", slices=3)
+    assert (caught.value.status, caught.value.error) == (503, "busy")
+    assert "this user reads 2 lists already" in caught.value.reason
+    await client.call("list", as_user="other", noun="queues", slices=3)
+    await client.call("list.end", list=1)
+    await client.call("list", as_user="reader", noun="queues", slices=4)
+
+
 def no_consumer(*_: object) -> None:
     """Takes deliveries, of which there are none."""
 
@@ -254,7 +270,12 @@ async def test_what_a_list_leaves_out_is_passed_over_in_short_steps(
     caller = SimpleNamespace(
         name="nobody",
         reach=lambda *_: list(broker.vhosts.values()),
-        sight=SimpleNamespace(of_every=lambda noun: False, of_noun=lambda noun, place: False),
+        sight=SimpleNamespace(
+            of_node=False,
+            of_connection=lambda owner: False,
+            of_every=lambda noun: False,
+            of_noun=lambda noun, place: False,
+        ),
     )
     steps = 0
 

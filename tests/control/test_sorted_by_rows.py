@@ -226,7 +226,9 @@ def is_in_order(values: list[Any], places: list[int], reverse: bool) -> bool:
 @pytest.mark.parametrize("noun", ["queues", "consumers", "policies", "vhost-limits", "vhosts"])
 async def test_a_user_of_one_vhost_gets_what_is_in_it(client: BrokerClient, noun: str) -> None:
     name = "name" if noun == "vhosts" else "vhost"
-    tags = ["policymaker"] if noun in ("policies", "vhost-limits") else ["management"]
+    # Consumers of other users' connections are for monitoring.
+    tag = {"policies": "policymaker", "vhost-limits": "policymaker", "consumers": "monitoring"}
+    tags = [tag.get(noun, "management")]
     await client.call("user.put", name=VIEWER, password_hash="", tags=tags)
     everything = (await client.call("list", noun=noun))["items"]
     path = ["queue", "vhost"] if noun == "consumers" else [name]

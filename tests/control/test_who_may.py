@@ -41,6 +41,7 @@ SHOVEL = {"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "q", "dest-q
 EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "authenticate": (NOBODY, {"user": "none", "password": "secret", "peer": "192.0.2.1"}),
     "authenticate.leave": (NOBODY, {"login": 1}),
+    "request.leave": (NOBODY, {"request": 1}),
     "session.valid": (NOBODY, {"user": "none", "epoch": 1, "session_id": "s"}),
     "session.end": (NOBODY, {"session_id": "s", "expires_at": 1}),
     "backup.begin": (NOBODY, {}),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.features.news import News
+from broker.features.trials import TooManyTrials
 from broker.server.control.requests import RequestError
 
 TEST_TIMEOUT_S = 60.0
@@ -39,14 +40,17 @@ async def changed(news: News, wait_s: float) -> bool:
 
 async def tried(feature: Any, ask: Callable[[Callable[[list[Any]], None]], int]) -> list[Any]:
     """The steps that the process `bridges` found for a definition. Raises RequestError if it does
-    not answer."""
+    not answer, or if too many are being tried."""
     found: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
 
     def answer(steps: list[Any]) -> None:
         if not found.done():
             found.set_result(steps)
 
-    id = ask(answer)
+    try:
+        id = ask(answer)
+    except TooManyTrials as error:
+        raise RequestError("busy", f"{error}; try again") from None
     try:
         async with asyncio.timeout(TEST_TIMEOUT_S):
             return await found

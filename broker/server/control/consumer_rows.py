@@ -55,7 +55,8 @@ _KEYS: dict[str, Read] = {
 
 
 class Consumers(View):
-    """The noun `consumers`, by vhost. A row key is the channel's name and the tag."""
+    """The noun `consumers`, by vhost and by connection: rows have the names and addresses of
+    clients. A row key is the channel's name and the tag."""
 
     noun = "consumers"
     are_clients = True
@@ -67,11 +68,23 @@ class Consumers(View):
         found: list[Any] = long_list()
         vhosts = caller.reach(self.noun, args.vhost, args.user)
         queues = await rosters_of(self.broker).queues(vhosts, pace)
+        sees_all = caller.sight.of_node
         for start in range(0, len(queues), ITEMS_PER_LOOK):
             part = queues[start : start + ITEMS_PER_LOOK]
             for consumers in [queue.consumers for queue in part if queue.consumer_count]:
+                if not sees_all:
+                    consumers = await self._owned(caller, list(consumers), pace)
                 few = len(consumers) == 1
                 found += consumers if few else await in_order(list(consumers), _tag, pace)
+            await pace()
+        return found
+
+    async def _owned(self, caller: Caller, consumers: list[Any], pace: Pace) -> list[Any]:
+        """Those of connections that the caller may see, in short steps."""
+        found: list[Any] = long_list()
+        for start in range(0, len(consumers), ITEMS_PER_LOOK):
+            part = consumers[start : start + ITEMS_PER_LOOK]
+            found += [one for one in part if self.is_owned(caller, one)]
             await pace()
         return found
 
@@ -80,7 +93,10 @@ class Consumers(View):
         return not are_filtered and args.channel is None and super().is_kept(args)
 
     def scope(self, caller: Caller, args: List) -> tuple[Any, ...]:
-        return tuple(vhost.name for vhost in caller.reach(self.noun, args.vhost, args.user))
+        # Users of the same vhosts see different ones.
+        owner = None if caller.sight.of_node else caller.name
+        vhosts = caller.reach(self.noun, args.vhost, args.user)
+        return owner, *(vhost.name for vhost in vhosts)
 
     def read_figures(
         self, things: list[Any], field: str, start: int, stop: int, found: array[float]
@@ -112,6 +128,12 @@ class Consumers(View):
 
     def place(self, thing: Any) -> str:
         return str(thing.queue.vhost_name)
+
+    has_owner = True
+
+    def owner(self, thing: Any) -> str | None:
+        owner: str | None = name_of(thing.channel.connection.user)
+        return owner
 
     def by_key(self, caller: Caller, channel: str, tag: str) -> Any:
         """The consumer of a channel. Raises RequestError 404."""

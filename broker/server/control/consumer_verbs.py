@@ -47,23 +47,28 @@ async def queue_unacked(request: Request[QueueUnacked]) -> Any:
         if connection.vhost is not vhost:
             continue
         for channel in list(connection.channels.values()):
-            if not await _gather(channel, queue, args.count, rows, request.broker.node_name):
+            is_seen = caller.sight.of_connection(name_of(connection.user))
+            node = request.broker.node_name if is_seen else None
+            if not await _gather(channel, queue, args.count, rows, node):
                 return {"items": await encode_rows(rows), "complete": False}
         await asyncio.sleep(0)
     return {"items": await encode_rows(rows), "complete": True}
 
 
 async def _gather(
-    channel: Any, queue: MessageQueue, count: int, rows: list[dict[str, Any]], node: str
+    channel: Any, queue: MessageQueue, count: int, rows: list[dict[str, Any]], node: str | None
 ) -> bool:
-    """Adds the rows of one channel; False when there are more than `count`."""
+    """Adds the rows of one channel; False when there are more than `count`. Without a `node` they
+    do not say whose they are: the caller does not see that connection."""
     # A stream's consumers read through a reader of their own.
     queues = {queue} | {
         each.queue
         for each in channel.deliveries.holders()
         if queue.type == each.queue.type == "stream" and each.queue.name == queue.name
     }
-    name, details = channel_name(channel), {**channel_details(channel), "node": node}
+    name, details = None, None
+    if node is not None:
+        name, details = channel_name(channel), {**channel_details(channel), "node": node}
     pace = Pace()
     since = 1
     while since:

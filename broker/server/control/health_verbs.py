@@ -17,6 +17,7 @@ from broker.schema.control_schema import Health
 from broker.schema.errors import AccessRefused, AMQPError
 from broker.server.control.certificate_dates import UNITS, expiring
 from broker.server.control.getting import take
+from broker.server.control.messaging_verbs import queue_of
 from broker.server.control.requests import (
     Request,
     RequestError,
@@ -231,6 +232,8 @@ async def _aliveness(request: Request[Health]) -> dict[str, Any]:
         queue = vhost.queues.get(ALIVENESS_QUEUE)
         if queue is None:
             queue, _ = vhost.declare_queue(ALIVENESS_QUEUE, arguments={})
+        # It may be another connection's own: then no message goes in and none is taken out.
+        queue = queue_of(vhost, ALIVENESS_QUEUE, caller, use=True)
         vhost.publish(vhost.exchanges[""], [ALIVENESS_QUEUE], {}, ALIVENESS_BODY)
         taken = await take(queue, 1, requeue=False, acked=True, truncate=0, bytes_max=0)
     except AccessRefused:

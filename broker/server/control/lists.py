@@ -30,6 +30,7 @@ from broker.server.control.binding_rows import Bindings
 from broker.server.control.connection_rows import Channels, Connections
 from broker.server.control.consumer_rows import Consumers
 from broker.server.control.encoding import encode_rows
+from broker.server.control.matching import sent_without_case
 from broker.server.control.open_lists import WHOLE_ROWS, OpenList, RowsOf
 from broker.server.control.past import aged_of_object
 from broker.server.control.picking import (
@@ -203,7 +204,7 @@ def _expression(args: List) -> Pattern | None:
     if not args.use_regex:
         return None
     try:
-        return Pattern.sent(args.name or "")
+        return sent_without_case(args.name or "")
     except BadPattern as error:
         raise RequestError("invalid_pagination_parameters", str(error)) from None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
-from broker.access.patterns import Pattern
+from broker.access.patterns import BadPattern, Pattern, split_exclusion
 from broker.server.pace import Pace
 
 _QUICK = 30_000
@@ -22,6 +22,29 @@ _NAMES_AT_ONCE = 200
 _STEPS_PER_LOOK = 1_000
 """A step of a pattern may take as long as looking into a name."""
 _thread = ThreadPoolExecutor(1, "patterns")
+
+
+def sent_without_case(text: str) -> Pattern:
+    """The pattern with which a user looks for names, as RabbitMQ's lists do: without regard to
+    case. Raises BadPattern, with the text as it was sent."""
+    try:
+        return Pattern.sent(_caseless(text))
+    except BadPattern:
+        Pattern.sent(text)
+        # In itself the text is allowed: it has too many steps without regard to case.
+        raise
+
+
+def _caseless(text: str) -> str:
+    """The text with RE2's flag for it, on both sides of an exclusion. What has no letter, as the
+    usual `.*`, needs none."""
+    if not any(map(str.isalpha, text)):
+        return text
+    parts = split_exclusion(text)
+    if parts is None:
+        return f"(?i){text}"
+    excluded, rest = parts
+    return f"^(?!(?i){excluded})(?i){rest}"
 
 
 async def matched(pattern: Pattern, names: list[str], pace: Pace) -> list[bool]:

@@ -214,6 +214,12 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
     name = full_name(vhost.exchanges, _plain_name(args.name))
+    if len(args.routing_key.encode("utf-8", "surrogatepass")) > 255:
+        # Before the patterns of topic permissions look at it: a longer one holds the loop.
+        raise bad_request("routing_key is longer than 255 bytes")
+    rights = caller.rights(vhost.name)
+    # Rights come before the node's state and limits: those are for users who may publish here.
+    exchange = check_target(rights, vhost, name, args.routing_key)
     if request.broker.alarms:
         raise RequestError(
             "blocked",
@@ -224,10 +230,6 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
         raise PreconditionFailed(
             f"message size {len(args.payload)} is larger than configured max size {limit}"
         )
-    rights = caller.rights(vhost.name)
-    exchange = check_target(rights, vhost, name, args.routing_key)
-    if len(args.routing_key.encode("utf-8", "surrogatepass")) > 255:
-        raise bad_request("routing_key is longer than 255 bytes")
     try:
         encoded = properties.encode(args.properties)
     except ValueError as error:
@@ -249,10 +251,14 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
     routed = bool(published.taken)
     request.broker.stats.publish_from_api(vhost.name, routed)
     outcomes = ["publish", "routed" if published.queues else "drop_unroutable"]
-    if published.taken < published.queues:
+    is_refused = published.taken < published.queues
+    if is_refused:
         outcomes.append("refused")
     _note_use(request, vhost, sized(outcomes, len(args.payload)))
-    if args.properties.get("delivery_mode") == 2:
+    if is_refused:
+        # As over AMQP, where a publish that one of several queues refuses gets a nack.
+        raise bad_request("Unable to publish message. Check queue limits.")
+    if told.get("delivery_mode") == 2:
         await request.broker.synced(records=True)
     return {"routed": routed}
 

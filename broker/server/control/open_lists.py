@@ -16,6 +16,7 @@ from broker.server.control.requests import (
     not_authorised,
     not_found,
 )
+from broker.settings.bounds import CONTROL_SHARE
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -89,7 +90,7 @@ class OpenList:
 
     def __init__(self, broker: Broker, caller: Caller) -> None:
         self._vhosts = broker.vhosts
-        self._user = caller.name
+        self.user = caller.name
         self._tags = frozenset(caller.user.tags if caller.user is not None else ())
         everything = caller.sight.has("administrator")
         self._seen = [] if everything else [vhost.name for vhost in caller.vhosts()]
@@ -105,7 +106,7 @@ class OpenList:
     def check(self, caller: Caller) -> None:
         """Raises RequestError 404 for another user's list, and 401 when a tag or virtual host that
         the list was made with is not the caller's any more."""
-        if caller.name != self._user or self._source is None:
+        if caller.name != self.user or self._source is None:
             raise not_found("no such list")
         hidden = (name for name in self._seen if not caller.sight.of_vhost(name))
         lost = caller.user is not None and not self._tags.issubset(caller.user.tags)
@@ -134,7 +135,8 @@ class OpenLists:
         return len(self._lists)
 
     def open(self, number: int, caller: Caller) -> OpenList:
-        """Takes a number. Raises RequestError if it is in use or too many are."""
+        """Takes a number. Raises RequestError if it is in use, or if too many are, in all or by
+        this user."""
         if number in self._lists:
             raise bad_request(f"list {number} is open already")
         most = self._broker.config.lists_read_max
@@ -142,8 +144,18 @@ class OpenLists:
             raise RequestError(
                 "busy", f"lists_read_max ({most}) lists are being read; ask for pages or try again"
             )
+        share = max(1, most // CONTROL_SHARE)
+        if caller.user is not None and self._of(caller.name) >= share:
+            raise RequestError(
+                "busy",
+                f"this user reads {share} lists already, a quarter of lists_read_max ({most}); ask "
+                "for pages or try again",
+            )
         opened = self._lists[number] = OpenList(self._broker, caller)
         return opened
+
+    def _of(self, user: str) -> int:
+        return sum(1 for opened in self._lists.values() if opened.user == user)
 
     def close(self, number: int) -> None:
         opened = self._lists.pop(number, None)

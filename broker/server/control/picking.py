@@ -24,6 +24,8 @@ _FEW = 2_000
 """Of more than this number all are put in order, or by a thread."""
 
 _NAMES_PER_LOOK = 200
+_FOLDED_PER_LOOK = 100
+"""To compare the longest names, of foreign letters, without regard to case takes 0.2 ms then."""
 
 _PATTERNS_REMEMBERED = 4
 _NAMES_REMEMBERED = 25_000
@@ -58,10 +60,12 @@ async def found_by(pattern: Pattern, names: list[str], pace: Pace) -> list[bool]
 
 
 async def having(wanted: str, names: list[str], pace: Pace) -> list[bool]:
-    """Which of the names have `wanted` in them."""
+    """Which of the names have `wanted` in them, in letters of any case."""
+    folded = wanted.casefold()
     found: list[bool] = long_list()
-    for start in range(0, len(names), _NAMES_PER_LOOK):
-        found += [wanted in one for one in names[start : start + _NAMES_PER_LOOK]]
+    for start in range(0, len(names), _FOLDED_PER_LOOK):
+        part = names[start : start + _FOLDED_PER_LOOK]
+        found += [folded in one.casefold() for one in part]
         await pace()
     return found
 

@@ -21,6 +21,7 @@ from broker.schema.control_schema import ERRORS, FRAME_MAX, VERBS, Received
 from broker.schema.errors import AMQPError
 from broker.server.control.encoding import encode
 from broker.server.control.open_lists import OpenLists
+from broker.server.control.places import PlacesOfAll
 from broker.server.control.problems import forget, watch_of
 from broker.server.control.requests import (
     HANDLERS,
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">I")
-_REQUESTS_AT_ONCE = 64
-_UNPLACED = frozenset({"authenticate", "authenticate.leave"})
-"""Verbs that take none of these places: passwords wait in a line of their own, which has bounds
-(`logins_waiting_max`), and signed-in users do not wait behind them."""
 
 
 class ControlServer:
@@ -114,7 +111,7 @@ class Session:
         self._requests: set[asyncio.Task[None]] = set()
         self.at_end: list[Callable[[], object]] = []
         """Called when the peer has closed the connection."""
-        self._room = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+        self.places = PlacesOfAll()
         self.logins: dict[int, asyncio.Task[Any]] = {}
         """Logins under way, by the numbers that the peer gave them."""
         self.lists = OpenLists(broker)
@@ -133,12 +130,14 @@ class Session:
                     log.error("control socket: a frame of %d bytes was announced", length)
                     return
                 frame = decoder.decode(await self._bytes(length))
-                is_placed = frame.verb not in _UNPLACED
-                if is_placed:
-                    await self._room.acquire()
-                task = asyncio.create_task(self._answer(frame), name=f"control {frame.verb[:40]}")
+                # Whatever has to wait waits in its task: what needs no place, as the question
+                # whether the broker still answers, must be read all the same.
+                task = asyncio.create_task(
+                    self._take_place(frame, length), name=f"control {frame.verb[:40]}"
+                )
                 self._requests.add(task)
-                task.add_done_callback(self._answered if is_placed else self._requests.discard)
+                task.add_done_callback(self._requests.discard)
+                self.places.begun(frame, task)
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -182,9 +181,21 @@ class Session:
     def push(self, frame: dict[str, Any]) -> None:
         self._write(encode(frame))
 
-    def _answered(self, task: asyncio.Task[None]) -> None:
-        self._requests.discard(task)
-        self._room.release()
+    async def _take_place(self, frame: Received, length: int) -> None:
+        """Answers a request once there is a place for it; its frame is of this length."""
+        places, user = self.places.of(frame), frame.as_user or ""
+        if places is None:
+            await self._answer(frame)
+            return
+        try:
+            await places.take(user, length)
+        except RequestError as error:
+            await self._send(encode({"id": frame.id, "error": _refusal(frame.verb, error)}))
+            return
+        try:
+            await self._answer(frame)
+        finally:
+            places.give_back(user)
 
     async def _answer(self, frame: Received) -> None:
         reply: dict[str, Any] = {"id": frame.id}
@@ -197,6 +208,9 @@ class Session:
             reply.pop("ok", None)
             reply["error"] = _refusal(frame.verb, error)
             data = encode(reply)
+        await self._send(data)
+
+    async def _send(self, data: bytes) -> None:
         self._write(data)
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()

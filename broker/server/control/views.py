@@ -83,6 +83,10 @@ class View:
             caller.require("administrator")
         vhosts = caller.reach(self.noun, args.vhost, args.user)
         things = self.candidates(vhosts, args)
+        if self.has_owner and not caller.sight.of_node:
+            things = (
+                None if one is None or not self.is_owned(caller, one) else one for one in things
+            )
         if caller.sight.of_every(self.noun):
             yield from things
             return
@@ -106,9 +110,20 @@ class View:
         """The name of the vhost or the user that the rule of the noun asks about."""
         raise NotImplementedError
 
+    has_owner = False
+    """Whether a thing is shown by the rule of connections besides that of its noun."""
+
+    def owner(self, thing: Any) -> str | None:
+        """The user whose connection the thing is of, where things have owners."""
+        raise NotImplementedError
+
+    def is_owned(self, caller: Caller, thing: Any) -> bool:
+        """Whether the caller may see the connection that the thing is of, if it is of one."""
+        return not self.has_owner or caller.sight.of_connection(self.owner(thing))
+
     def shows(self, caller: Caller, thing: Any) -> bool:
         """Whether the caller may see the thing."""
-        return caller.sight.of_noun(self.noun, self.place(thing))
+        return caller.sight.of_noun(self.noun, self.place(thing)) and self.is_owned(caller, thing)
 
     @property
     def keeper(self) -> Kept:
