@@ -256,7 +256,7 @@ def _parsed(data: bytes) -> pa.Table:
 
 
 def _looks_whole(data: bytes) -> bool:
-    """Whether every line begins with a brace and all is UTF-8. Arrow does not check texts, which
+    """Whether every line begins with a brace and all is UTF-8. Arrow passes other texts on, which
     fail later then, and a line that is no object ends the whole process where it is the first.
     """
     lines = data.rstrip(b"\n")

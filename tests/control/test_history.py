@@ -477,13 +477,8 @@ async def test_memory_tells_what_lies_within_one_step_of_the_files() -> None:
     async def past(from_ms: int, to_ms: int) -> dict[str, Any]:
         asked.append((from_ms, to_ms))
         times = [from_ms, to_ms]
-        return {
-            "step_ms": MINUTE_MS,
-            "times": times,
-            "covered_ms": [MINUTE_MS] * 2,
-            "series": {"ack": [0, 0]},
-            "begins": 1,
-        }
+        told = {"times": times, "covered_ms": [MINUTE_MS] * 2, "series": {"ack": [0, 0]}}
+        return {"step_ms": MINUTE_MS, "begins": 1, **told}
 
     begun_now: Any = SimpleNamespace(first=time.time_ns() // 1_000_000)
     short, long = {"msg_rates": (10, 1)}, {"msg_rates": (600, 60)}

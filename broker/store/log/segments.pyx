@@ -45,7 +45,7 @@ cdef enum:
     # like the current one write.
     AHEAD = 1 << 20
     AHEAD_ROUNDS = 8
-    # Of `tail_memory` written records that stay for consumers take one part of so many at most.
+    # Written records that stay for consumers take a quarter of `tail_memory` at most.
     KEPT_PART = 4
 
 
