@@ -101,11 +101,18 @@ class Browser:
 
     def __init__(self, holding: Any, after: Place, until: int | None) -> None:
         self._holding = holding
+        self._struck: int = holding.schedule.struck
         self._snapshot = holding.schedule.snapshot()
         self._directory: str = holding.store.directory
         self._after = after
         self._until = until
         self._merged: Iterator[Entry] | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a message was cancelled since: what the index said of it is noted nowhere, and
+        another message may lie in its place."""
+        return bool(self._holding.schedule.struck != self._struck)
 
     def next_entries(self, count: int) -> list[Entry]:
         """For a thread: up to `count` more entries; none when there are no more."""
@@ -125,8 +132,8 @@ class Browser:
         return found
 
     def waiting(self, entries: list[Entry]) -> list[Waiting | Entry]:
-        """For the loop: those that still wait. A record that is in memory comes with what it says;
-        the others are for `read`."""
+        """For the loop: those that still wait, unless this `is_stale`. A record that is in memory
+        comes with what it says; the others are for `read`."""
         found: list[Waiting | Entry] = []
         for entry in entries:
             if self._holding.deleted or not self._holding.is_waiting(*entry.place):

@@ -90,7 +90,11 @@ class Delayed(Feature):
 
     def exchange_deleted(self, vhost: VHost, exchange: BoundExchange) -> None:
         if exchange.holding is not None:
-            self._holdings[vhost].pop(exchange.name, None)
+            held = self._holdings[vhost]
+            held.pop(exchange.name, None)
+            if not held:
+                # Nothing else lets go of a vhost that is deleted.
+                del self._holdings[vhost]
             exchange.holding.delete()
             exchange.holding = None
 

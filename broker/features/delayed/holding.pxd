@@ -25,6 +25,7 @@ cdef class Holding(Queue):
     cdef int64_t timer_at                # what the timer waits for, ms of our clock
     cdef Entry last                      # the last one that was taken
     cdef list refused                    # Refused, in the order in which they were due
+    cdef Py_ssize_t offer_at             # those before it were offered again in this pass
     cdef uint32_t refused_max            # with this number of refusals no more are released
     cdef set takers                      # of the message that leaves, as in Refused
     cdef set waits                       # likewise

@@ -259,6 +259,8 @@ cdef class Holding(Queue):
         leave it joins those that are offered again, `refused` if it was one. A place whose targets
         are to be synced first goes to `safe`."""
         cdef int result
+        # One that is offered again keeps its place among the refused ones.
+        cdef Py_ssize_t at = len(self.refused) if refused is None else self.offer_at
         self.takers = self.waits = None
         self.given = STORED
         if refused is not None:
@@ -273,9 +275,9 @@ cdef class Holding(Queue):
         if self.leaving is not None:
             self.leaving.place = place[0]
             self.leaving.refused = refused
-            self.leaving.at = len(self.refused)
+            self.leaving.at = at
             return 0
-        return self.conclude(result, place, refused, len(self.refused), safe)
+        return self.conclude(result, place, refused, at, safe)
 
     cdef Refused tell_failure(self, Refused refused):
         """An error, which is logged once for a message, keeps it from leaving."""
@@ -312,6 +314,7 @@ cdef class Holding(Queue):
             result = REJECTED
         elif not letter.taken and refused is None and result == STORED:
             self.unroutable += 1
+        self.offer_at += result == REJECTED and leaving.refused is not None
         return self.conclude(result, &leaving.place, refused, leaving.at, safe)
 
     cdef int conclude(self, int result, Place* place, Refused refused, Py_ssize_t at,
@@ -403,12 +406,13 @@ cdef class Holding(Queue):
             self.later(OFFER_AGAIN_S, self.offer)
 
     def offer(self):
-        """Offers what could not leave once more, to the queues that it reaches now."""
+        """Offers what could not leave once more, to the queues that it reaches now: one after the
+        other, a part in each turn."""
         cdef Place place
         cdef Message message
         cdef Refused one
         cdef list safe = []
-        cdef list refused = self.refused
+        cdef Py_ssize_t left
         cdef uint32_t count = 0
         cdef int found
         self.offering = False
@@ -419,26 +423,36 @@ cdef class Holding(Queue):
             self.wake()
             return
         clock.refresh()
-        self.refused = []
+        # When they are offered next is decided at the end.
+        self.offering = True
         try:
-            for one in refused[:TURN_RELEASES]:
+            while count < TURN_RELEASES and self.offer_at < len(self.refused):
+                one = self.refused[self.offer_at]
                 place = one.place
                 found = self.store.read(&place, &message)
                 if found == WAIT:
                     break
                 count += 1
+                left = len(self.refused) - 1
+                del self.refused[self.offer_at]
                 if found == FOUND:
                     self.release(&message, &place, one, safe)
                     if self.leaving is not None:
                         break
+                    self.offer_at += len(self.refused) > left
                 else:
                     self.damaged += 1
                     self.store.settle(&place)
         finally:
-            self.refused += refused[count:]
+            self.offering = False
             if safe:
                 self.persister.after_round(functools.partial(self.taken, safe))
-            if self.refused:
+            if self.offer_at >= len(self.refused):
+                self.offer_at = 0
+            if self.offer_at and count == TURN_RELEASES:
+                self.offering = True
+                self.later(0.0, self.offer)
+            elif self.refused:
                 self.offer_later()
             self.wake()
 
@@ -548,6 +562,7 @@ cdef class Holding(Queue):
         if self.timer is not None:
             self.timer.cancel()
         self.refused = []
+        self.offer_at = 0
         self.schedule.delete()
         self.store.delete()
 

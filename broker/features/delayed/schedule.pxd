@@ -16,6 +16,7 @@ cdef class Schedule(Dirty):
     cdef object wake
     cdef Entry* near                 # a binary heap: the entries that are in no run
     cdef uint32_t near_count
+    cdef readonly uint64_t struck        # cancelled messages: a place may be another one's then
     cdef uint32_t near_capacity
     cdef list heads                  # heap of (due, segment, position, run number, run)
     cdef list unread                 # runs whose next entry the disk has to be asked for

@@ -223,6 +223,7 @@ cdef class Schedule(Dirty):
         """The message at this place is not to be released any more."""
         cdef uint32_t at, above
         cdef Entry moved
+        self.struck += 1
         for at in range(self.near_count):
             if self.near[at].segment == segment and self.near[at].position == position:
                 break
@@ -250,7 +251,8 @@ cdef class Schedule(Dirty):
         cdef uint32_t at
         for head in self.heads:
             run = <Run> head[4]
-            if run.array == NULL:
+            if run.array == NULL or run.on_disk:
+                # A round has taken it as it is, behind its records.
                 continue
             for at in range(run.at, run.count):
                 if run.array[at].segment == segment and run.array[at].position == position:

@@ -58,6 +58,9 @@ async def exchange_delayed(request: Request[ExchangeDelayed]) -> Any:
     pace = Pace()
     while searched < SEARCHED_MAX and len(items) < args.count:
         entries = await asyncio.to_thread(browser.next_entries, _STEP)
+        if browser.is_stale:
+            browser = holding.browse(after=after, until=args.due_until)
+            continue
         if not entries:
             return {"items": items, "searched": searched, "next": None}
         waiting = browser.waiting(entries)
@@ -86,13 +89,19 @@ async def exchange_delayed(request: Request[ExchangeDelayed]) -> Any:
 async def exchange_delayed_cancel(request: Request[ExchangeDelayedCancel]) -> Any:
     holding = _holding(request, "configure")
     due, segment, position = place = _place(request.args.id)
-    if holding is not None:
+    while holding is not None:
         browser = holding.browse(after=(due, segment, position - 1), until=due)
         entries = await asyncio.to_thread(browser.next_entries, 1)
-        if entries and entries[0].place == place:
-            # The record is what the index says it is, and still waits when that is known.
-            found = await asyncio.to_thread(browser.read, browser.waiting(entries))
-            if found and browser.waiting(entries):
-                holding.cancel(segment, position, entries[0].length, entries[0].body_length)
-                return {}
+        if browser.is_stale:
+            continue
+        if not entries or entries[0].place != place:
+            break
+        # The record is what the index says it is, and still waits when that is known.
+        found = await asyncio.to_thread(browser.read, browser.waiting(entries))
+        if browser.is_stale:
+            continue
+        if not found or not browser.waiting(entries):
+            break
+        holding.cancel(segment, position, entries[0].length, entries[0].body_length)
+        return {}
     raise not_found("no such delayed message: it was released or cancelled")

@@ -33,10 +33,11 @@ LEFT_OUT = frozenset(
     {
         *("run", "lock", "control.sock", "reserve", last_mount.FILE),
         *(APPLIANCE, NODE, SECRETS_KEY, DIRECTORY),
+        "lost+found",
     }
 )
 """Names in a data directory that say nothing about another one, and the key of its secrets. What
-starts on a copy is another appliance."""
+starts on a copy is another appliance. `lost+found` is in the root of a volume, and root's."""
 
 INCOMPLETE = "incomplete_backup"
 """A file that a copy has until it is whole."""

@@ -11,6 +11,10 @@ cdef class Browse:
     cdef int level               # the one at hand; what is above it has been shown
     cdef uint64_t last           # place of the record shown last in it, segment << 32 | position
     cdef uint32_t last_length    # of that record in its segment
+    # The place up to which no position can be given again, as it was when that record was shown,
+    # and how many tails had been dropped then.
+    cdef uint64_t sure
+    cdef uint64_t drops
     cdef list returned           # places that came back, behind `last`; None: to be listed again
 
     cdef int next(self, Message* message, Place* place) except -1

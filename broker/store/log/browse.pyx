@@ -16,7 +16,7 @@ from broker.store.files.record cimport HEADER_BYTES, record_bytes
 from broker.store.log.contracts cimport EMPTY, FOUND, LEVELS, MessageStore, WAIT
 from broker.store.log.queue_store cimport QueueStore
 from broker.store.log.requeued cimport Requeued
-from broker.store.log.segments cimport Segment
+from broker.store.log.segments cimport Block, Segment
 
 cdef enum:
     LISTED = 128                 # places that came back, listed at a time
@@ -43,7 +43,8 @@ cdef class Browse:
                 if found != EMPTY:
                     return found
             self.level = self.store.next_level(self.level)
-            self.last = 0
+            self.last = self.sure = 0
+            self.last_length = 0
             self.returned = None
         return EMPTY
 
@@ -84,6 +85,10 @@ cdef class Browse:
         if segment == NULL:
             return EMPTY
         reached = <uint64_t> segment.number << 32 | position
+        if self.drops != part.segments.drops:
+            # From there on other records may lie in the places of those that were shown.
+            self.drops = part.segments.drops
+            self.last, self.last_length = self.sure, 0
         if self.last >= reached:
             while segment != NULL and segment.number != <uint32_t> (self.last >> 32):
                 segment = segment.next
@@ -105,6 +110,7 @@ cdef class Browse:
     cdef int show(self, QueueStore part, Segment* segment, uint32_t position, bint returned,
                   Message* message, Place* place) except -1:
         cdef int found
+        cdef Block* tail = part.segments.tail
         place.segment = segment.number
         place.position = position
         found = part.read(place, message)
@@ -116,6 +122,10 @@ cdef class Browse:
                              or (message.flags & WAS_DELIVERED) != 0)
         self.last = <uint64_t> segment.number << 32 | position
         self.last_length = place.length
+        self.sure = self.last + self.last_length
+        if tail != NULL and tail.segment == segment and position >= tail.start:
+            self.sure = <uint64_t> segment.number << 32 | tail.start
+        self.drops = part.segments.drops
         return part.find_body(message)
 
 

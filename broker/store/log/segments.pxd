@@ -130,6 +130,7 @@ cdef class Segments:
     cdef Block* first_block
     cdef Block* last_block
     cdef Block* tail             # == last_block while it is FILLING, else NULL
+    cdef uint64_t drops          # tails whose positions were given back
     cdef Segment* cursor         # where the next unread record lies
     cdef uint32_t cursor_position
     cdef uint32_t cursor_skip

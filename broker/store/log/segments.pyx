@@ -363,6 +363,7 @@ cdef class Segments:
         free."""
         cdef Block* tail = self.tail
         cdef Segment* segment = tail.segment
+        self.drops += 1
         segment.count -= tail.count
         segment.settled -= tail.settled
         segment.length = tail.start
