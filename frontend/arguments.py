@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from broker.schema.arguments import BY_OWNER, Argument
 from frontend import figures
-from frontend.asking import FormError, arguments_table
+from frontend.asking import FormError, arguments_table, digits_in
 
 NUMBER_MAX = 2**53
 
@@ -178,11 +178,16 @@ def _value(row: Argument, text: str) -> Any:
         return text == "true"
     if row.kind != "integer":
         return text
+    return number(row.name, text)
+
+
+def number(name: str, text: str) -> int:
+    """A whole number as a person writes it: `10,000`, `-1`. Raises FormError."""
     digits = text.replace(",", "").replace(" ", "").replace("_", "")
-    plain = digits.removeprefix("-")
-    if not (plain.isascii() and plain.isdigit() and int(plain) < NUMBER_MAX):
-        raise FormError(f"{row.name} must be a whole number.")
-    return int(digits)
+    found = digits_in(digits.removeprefix("-"))
+    if found is None or found >= NUMBER_MAX:
+        raise FormError(f"{name} must be a whole number.")
+    return -found if digits.startswith("-") else found
 
 
 def amount(name: str, number: int) -> str:

@@ -36,6 +36,17 @@ POINTS_MOST = 1_500
 _DELIVERING = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
+def range_links(request: HttpRequest) -> list[tuple[Range, str]]:
+    """Each range with the query that leads to it on the page of the request, which may name its
+    object, and filter its tables, by query."""
+    query = request.GET.copy()
+    links = []
+    for span in RANGES:
+        query["range"] = span.name
+        links.append((span, query.urlencode()))
+    return links
+
+
 def chosen_range(request: HttpRequest) -> Range:
     """The range of `?range=`, by default the last quarter of an hour."""
     return next((span for span in RANGES if span.name == request.GET.get("range")), RANGES[0])
@@ -129,7 +140,7 @@ def _smooth(values: list[float | None]) -> list[float | None]:
     return smoothed
 
 
-_LEVELS = {"messages_ready", "messages_unacknowledged", "connections", "consumers"}
+_LEVELS = {"messages_ready", "messages_unacknowledged", "connections", "queues"}
 _SHOWN = {
     "publish",
     "deliver_get",
@@ -138,7 +149,7 @@ _SHOWN = {
     "messages_ready",
     "messages_unacknowledged",
     "connections",
-    "consumers",
+    "queues",
     "publish_in",
     "publish_out",
     "recv_oct",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl
 
 from django.http import HttpRequest
 
 from frontend import addresses
 from frontend.asking import FormError, ask, reason_of
+from frontend.tables import with_query
 from management.broker_client import BrokerError
 
 PAGE_SIZE = 50
@@ -26,6 +27,8 @@ async def found(request: HttpRequest, vhost: str, name: str) -> dict[str, Any]:
         "due_until": query["due_until"],
         "is_searched": any(query.values()),
         "is_later": after is not None,
+        # A form sends its own fields as the whole query.
+        "address_fields": parse_qsl(addresses.exchange(vhost, name).partition("?")[2]),
         "first_url": _url(vhost, name, query),
     }
     try:
@@ -52,8 +55,8 @@ async def found(request: HttpRequest, vhost: str, name: str) -> dict[str, Any]:
 
 
 def _url(vhost: str, name: str, query: dict[str, str]) -> str:
-    asked = urlencode({key: value for key, value in query.items() if value})
-    return f"{addresses.exchange(vhost, name)}{'?' if asked else ''}{asked}#delayed"
+    path, _, names = addresses.exchange(vhost, name).partition("?")
+    return f"{with_query(path, {**dict(parse_qsl(names)), **query})}#delayed"
 
 
 def _milliseconds(written: str) -> int | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpRequest
 
-from frontend.asking import FormError, ask
+from frontend.asking import FormError, ask, digits_in
 
 LABELS = {
     "vhost": {"max-connections": "Connections at most", "max-queues": "Queues at most"},
@@ -16,9 +17,13 @@ LIMIT_MAX = 2**31
 
 
 async def shown(request: HttpRequest, of: str, name: str) -> list[dict[str, Any]]:
-    """{name, label, value} of each limit of a `vhost` or a `user`; None is no limit."""
-    rows = (await ask(request, "list", noun=f"{of}-limits", **{of: name}))["items"]
-    found = rows[0]["value"] if rows else {}
+    """{name, label, value} of each limit of a `vhost` or a `user`, or what was typed if the form
+    was refused; None is no limit."""
+    if request.POST.get("action") == "limit":
+        found: Mapping[str, Any] = request.POST
+    else:
+        rows = (await ask(request, "list", noun=f"{of}-limits", **{of: name}))["items"]
+        found = rows[0]["value"] if rows else {}
     return [
         {"name": key, "label": label, "value": found.get(key)} for key, label in LABELS[of].items()
     ]
@@ -29,9 +34,10 @@ async def act(request: HttpRequest, of: str, name: str) -> str:
     wanted = {}
     for key, label in LABELS[of].items():
         text = request.POST.get(key, "").strip()
-        if text and not (text.isascii() and text.isdigit() and int(text) < LIMIT_MAX):
+        number = digits_in(text) if text else -1
+        if number is None or number >= LIMIT_MAX:
             raise FormError(f"{label}: a whole number, or nothing for no limit.")
-        wanted[key] = int(text) if text else -1
+        wanted[key] = number
     for key, value in wanted.items():
         await ask(request, f"{of}-limit.put", **{of: name}, name=key, value=value)
     return "The limits are set."

@@ -6,16 +6,24 @@ A payload is never taken for HTML: it is shown as text, as indented JSON or as h
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.http import QueryDict
 
-from frontend.asking import FormError, arguments_table
+from broker.serving.json_nesting import is_nested_over
+from frontend.asking import DEPTH_MAX, DIGITS_MAX, FormError, arguments_table, digits_in
 
 SHOWN_BYTES = 64 * 1024
 PREVIEW_CHARACTERS = 160
+INDENT = "  "
+INDENTED_MOST = 4 * SHOWN_BYTES
+"""Characters of indented JSON: a payload of brackets and commas may become much longer than it
+is."""
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}:,]|[^][{}:,"\s]+')
+_OPENING, _CLOSING = frozenset("[{"), frozenset("]}")
 PROPERTIES = (
     "content_type",
     "content_encoding",
@@ -85,12 +93,42 @@ def readable(payload: bytes) -> tuple[str, str]:
         text = payload[: error.start].decode()
     if "\x00" in text:
         return "bytes", hexadecimal(payload)
-    if text.lstrip()[:1] in ("{", "["):
+    if text.lstrip()[:1] in ("{", "[") and not is_nested_over(text, DEPTH_MAX):
         try:
-            return "JSON", json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-        except (ValueError, RecursionError):
+            # Whether it is JSON; figures stay as they are, some have too many digits to be read.
+            json.loads(text, parse_int=str, parse_float=str)
+        except ValueError:
             pass
+        else:
+            return "JSON", indented(text)
     return "text", text
+
+
+def indented(text: str) -> str:
+    """JSON with a line for each value, every text and figure as it was sent: what Python reads and
+    writes again is rounded, lacks doubled keys, and may not be encodable.
+
+    As it was sent if indenting makes it longer than `INDENTED_MOST`.
+    """
+    parts: list[str] = []
+    length = depth = 0
+    before = ""
+    for token in _TOKEN.findall(text):
+        depth -= token in _CLOSING
+        is_first, gap = before in _OPENING, ""
+        if token in _CLOSING:
+            gap = "" if is_first else "\n" + INDENT * depth
+        elif is_first or before == ",":
+            gap = "\n" + INDENT * depth
+        elif before == ":":
+            gap = " "
+        parts += (gap, token)
+        length += len(gap) + len(token)
+        if length > INDENTED_MOST:
+            return text
+        depth += token in _OPENING
+        before = token
+    return "".join(parts)
 
 
 def hexadecimal(payload: bytes) -> str:
@@ -126,9 +164,9 @@ def to_publish(fields: QueryDict) -> dict[str, Any]:
         if not text or name == "delivery_mode":
             continue
         if name in ("priority", "timestamp"):
-            if not (text.isascii() and text.isdigit()):
-                raise FormError(f"{name} must be a whole number.")
-            properties[name] = int(text)
+            properties[name] = digits_in(text)
+            if properties[name] is None:
+                raise FormError(f"{name} must be a whole number of at most {DIGITS_MAX} digits.")
         else:
             properties[name] = text
     headers = arguments_table(fields, "headers")

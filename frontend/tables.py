@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
 from broker.schema.control_schema import NOUNS
-from frontend.asking import ask
+from frontend.asking import ask, digits_in
 from frontend.templatetags.show import at
 from management.broker_client import BrokerError
 
@@ -278,4 +278,5 @@ async def _ask_page(request: HttpRequest, asked: dict[str, Any]) -> dict[str, An
 
 def page_number(text: str | None) -> int:
     """The number of a page as the URL says it; 1 for what is none."""
-    return int(text) if text and text.isascii() and text.isdigit() and 0 < int(text) < 10**6 else 1
+    number = digits_in(text or "") or 1
+    return number if number < 10**6 else 1

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 
 from frontend.asking import FormError, ask, names_of, reason_of, whole_number
 from management.broker_client import BrokerError
@@ -195,16 +195,22 @@ async def of_queue(request: HttpRequest, vhost: str, name: str) -> dict[str, Any
 
 
 async def form(request: HttpRequest, vhost: str) -> dict[str, Any]:
-    """What `queue/move.html` needs besides: the fields as they were filled in, and names."""
-    filled = request.POST
+    """What `queue/move.html` needs besides: the two forms as they were filled in, and names."""
+    typed, nothing = request.POST, QueryDict()
+    is_replay = typed.get("action") == "replay"
+    filled = nothing if is_replay else typed
+    replay = typed if is_replay else nothing
     return {
-        "transfer_fields": [
-            {**field._asdict(), "value": filled.get(field.name, "")} for field in FIELDS
-        ],
-        "replay_fields": [
-            {**field._asdict(), "value": filled.get(field.name, "")} for field in REPLAY
-        ],
+        "transfer_form": filled,
+        "transfer_fields": _filled(FIELDS, filled),
+        "transfer_vhost": filled.get("target_vhost") or vhost,
+        "replay_form": replay,
+        "replay_fields": _filled(REPLAY, replay),
+        "replay_vhost": replay.get("target_vhost") or vhost,
         "queues": await names_of(request, "queues", vhost=vhost),
         "vhosts": await names_of(request, "vhosts"),
-        "target_vhost": filled.get("target_vhost") or vhost,
     }
+
+
+def _filled(fields: tuple[Field, ...], filled: QueryDict) -> list[dict[str, Any]]:
+    return [{**field._asdict(), "value": filled.get(field.name, "")} for field in fields]

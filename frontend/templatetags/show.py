@@ -186,7 +186,8 @@ def of_argument(given: Any, argument: str) -> SafeString | str:
 def spark(
     values: list[float | None] | None, series: int, label: str, live_name: str = ""
 ) -> SafeString:
-    """A sparkline of `values`; the script moves it when `live_name` names a series."""
+    """A sparkline of `values`; the script (`components/sparks.js`) moves it, and writes its title
+    in the same way, when `live_name` names a series."""
     line, area = figures.spark_path(values or [])
     known = [value for value in values or [] if value is not None]
     title = (
@@ -197,10 +198,11 @@ def spark(
     )
     return format_html(
         '<svg class="spark s{}" viewBox="0 0 120 26" preserveAspectRatio="none"'
-        ' data-spark="{}" role="img">'
+        ' data-spark="{}" data-label="{}" role="img">'
         '<title>{}</title><path class="area" d="{}"/><path class="line" d="{}"/></svg>',
         series,
         live_name,
+        label,
         title,
         area,
         line,

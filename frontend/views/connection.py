@@ -9,7 +9,7 @@ from django.shortcuts import render
 
 from frontend import addresses, inner_tables
 from frontend.asking import ask, done, is_fragment, reason_of
-from frontend.charts import RANGES, chosen_range, history
+from frontend.charts import history
 from frontend.tables import back, fragment
 from management.broker_client import BrokerError
 
@@ -42,8 +42,6 @@ async def connection(request: HttpRequest, name: str = "") -> HttpResponseBase:
         "connection": row,
         "key": [name],
         "history": found,
-        "ranges": RANGES,
-        "range": chosen_range(request),
         "given_name": row.get("user_provided_name")
         or (row.get("client_properties") or {}).get("connection_name"),
     }

@@ -68,8 +68,6 @@ async def exchange(request: HttpRequest, vhost: str = "", name: str = "") -> Htt
         if "messages_delayed" in row
         else None,
         "history": found,
-        "ranges": charts.RANGES,
-        "range": charts.chosen_range(request),
         "queues": await names_of(request, "queues", vhost=vhost),
         "exchanges": [
             other for other in await names_of(request, "exchanges", vhost=vhost) if other

@@ -12,7 +12,7 @@ from django.shortcuts import render
 
 from broker.schema.upstream_keys import GROUPS, KEYS, UPSTREAM, UPSTREAM_SET, UpstreamKey
 from frontend import addresses
-from frontend.asking import FormError, ask, done, is_fragment, names_of, reason_of
+from frontend.asking import FormError, ask, done, is_fragment, names_of, reason_of, typed_json
 from management.broker_client import BrokerError
 
 SHOWN_MOST = 500
@@ -53,7 +53,10 @@ async def federation_link(request: HttpRequest) -> HttpResponseBase:
         return done(request, addresses.federation_link(**named), "The link begins anew.")
     rows = await ask(request, "federation.list", **named)
     if not rows:
-        raise Http404
+        gone = (
+            "There is no such link. Its policy or its upstream was removed or names it no longer."
+        )
+        raise BrokerError(404, "not_found", gone)
     history = [
         event | {"tone": TONES.get(event["state"], "idle")} for event in rows[0]["history"][::-1]
     ]
@@ -172,14 +175,6 @@ def _value(key: UpstreamKey, text: str) -> Any:
     return text
 
 
-def _entries(text: str) -> Any:
-    """Raises FormError."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise FormError(f"The entries are not JSON: {error}.") from None
-
-
 async def _stored(request: HttpRequest, component: str, vhost: str, name: str) -> Any:
     """A definition as it is, with stars for its secrets; None if there is none."""
     rows = await ask(request, "federation.upstreams", vhost=vhost, name=name)
@@ -219,7 +214,7 @@ async def _act(request: HttpRequest, component: str, vhost: str, name: str) -> H
         if await _stored(request, **named) is not None:
             raise FormError(f"There is a {kind} '{named['name']}' in this virtual host already.")
     if component == UPSTREAM_SET:
-        value = _entries(fields.get("entries", ""))
+        value = typed_json(fields.get("entries", ""), "The entries are")
     else:
         value = _definition(fields)
     await ask(request, "parameter.put", **named, value=value)

@@ -25,7 +25,7 @@ async def overview(request: HttpRequest) -> HttpResponseBase:
         "uptime": (row["at"] - row["started_at"]) / 1000 if row["at"] else 0,
         "history": found,
         "sparks": charts.sparks(found),
-        "ranges": charts.RANGES,
+        "ranges": charts.range_links(request),
         "range": charts.chosen_range(request),
     }
     return render(request, "overview.html", facts)

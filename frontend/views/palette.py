@@ -21,27 +21,31 @@ PAGES = (
     ("Channels", "/channels"),
     ("Consumers", "/consumers"),
     ("Policies", "/policies"),
-    ("Federation", "/federation"),
-    ("Shovels", "/shovels"),
     ("Virtual hosts", "/vhosts"),
     ("Reports", "/reports"),
     ("Console", "/console"),
     ("Connect", "/connect"),
-    ("Users", "/users"),
-    ("Definitions", "/definitions"),
-    ("Node", "/node"),
-    ("Log", "/log"),
 )
+PAGES_OF_TAGS: tuple[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], ...] = (
+    (("is_policymaker", "is_monitoring"), (("Federation", "/federation"), ("Shovels", "/shovels"))),
+    (("is_administrator",), (("Users", "/users"), ("Definitions", "/definitions"))),
+    (("is_monitoring",), (("Node", "/node"), ("Log", "/log"))),
+)
+"""Pages for users of whom one of these is true; `components/side.html` has the same."""
 
 
 async def palette(request: HttpRequest) -> HttpResponseBase:
     """`{"results": [{kind, name, where, url}]}` for `?q=`, whole names first."""
     wanted = request.GET.get("q", "").strip()[:255]
+    user = request.user
+    pages = list(PAGES)
+    for rights, more in PAGES_OF_TAGS:
+        if any(getattr(user, right) for right in rights):
+            pages += more
     found = [
-        _result("page", name, "", url) for name, url in PAGES if wanted.lower() in name.lower()
+        _result("page", name, "", url) for name, url in pages if wanted.lower() in name.lower()
     ]
     if wanted:
-        user = request.user
         nouns = ["queues", "exchanges", "connections", "vhosts"]
         if user.is_administrator:
             nouns.append("users")

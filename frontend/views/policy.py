@@ -10,8 +10,8 @@ from django.shortcuts import render
 
 from broker.schema.upstream_keys import POLICY_KEYS
 from frontend import addresses
-from frontend.arguments import CHOICES
-from frontend.asking import FormError, arguments_table, ask, done, names_of, reason_of
+from frontend.arguments import CHOICES, number
+from frontend.asking import FormError, arguments_table, ask, done, is_there, names_of, reason_of
 from management.broker_client import BrokerError
 
 APPLY_TO = (
@@ -22,7 +22,6 @@ APPLY_TO = (
     ("quorum_queues", "quorum queues"),
     ("streams", "streams"),
 )
-NUMBER_MAX = 2**53
 OWNERS = {"queue": "For queues", "exchange": "For exchanges", "both": "Federation"}
 
 
@@ -55,6 +54,8 @@ async def policy(request: HttpRequest) -> HttpResponseBase:
         "form": fields,
         "vhosts": await names_of(request, "vhosts"),
         "apply_to": APPLY_TO,
+        "pattern": fields.get("pattern", shown["pattern"]),
+        "priority": fields.get("priority", shown["priority"]),
         "chosen": fields.get("apply_to", shown["apply-to"]),
         "groups": _groups(keys, shown["definition"], fields),
         "others": fields.get("others", json.dumps(others) if others else ""),
@@ -138,6 +139,10 @@ async def _act(
         vhost, name = fields.get("vhost", "/"), fields.get("name", "").strip()
         if not name:
             raise FormError("A policy needs a name.")
+        rows = "operator-policies" if operator else "policies"
+        if await is_there(request, rows, vhost=vhost, name=name):
+            article = "an" if operator else "a"
+            raise FormError(f"There is {article} {label} '{name}' in this virtual host already.")
     definition = arguments_table(fields, "others")
     for row in keys:
         text = fields.get(row["name"], "").strip()
@@ -153,7 +158,7 @@ async def _act(
         name=name,
         pattern=fields.get("pattern", ""),
         apply_to=fields.get("apply_to", "all"),
-        priority=_number("priority", priority),
+        priority=number("priority", priority),
         definition=definition,
     )
     said = "is set" if new else "is changed"
@@ -163,13 +168,5 @@ async def _act(
 
 def _value(row: dict[str, Any], text: str) -> Any:
     if row["kind"] == "integer":
-        return _number(row["name"], text)
+        return number(row["name"], text)
     return text == "true" if row["kind"] == "boolean" else text
-
-
-def _number(name: str, text: str) -> int:
-    digits = text.replace(",", "").replace(" ", "").replace("_", "")
-    plain = digits.removeprefix("-")
-    if not (plain.isascii() and plain.isdigit() and int(plain) < NUMBER_MAX):
-        raise FormError(f"{name} must be a whole number.")
-    return int(digits)

@@ -77,7 +77,7 @@ async def queue(
         facts |= {
             "history": found,
             "sparks": charts.sparks(found),
-            "ranges": charts.RANGES,
+            "ranges": charts.range_links(request),
             "range": charts.chosen_range(request),
         }
         facts |= await _glance(request, vhost, name)
@@ -311,7 +311,6 @@ async def _transfer(
 async def _replay(
     request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
 ) -> HttpResponseBase:
-    facts["is_replay"] = True
     text = await transfers.replay(request, vhost, name)
     return done(request, addresses.queue(vhost, name, "move"), text)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
 from frontend import addresses, arguments
-from frontend.asking import FormError, ask, done, is_fragment, names_of, reason_of
+from frontend.asking import FormError, ask, done, is_fragment, names_of, reason_of, typed_json
 from frontend.tables import POLICED, Column, fragment, load
 from frontend.troubles import WORDS
 from frontend.types import types_of
@@ -95,9 +94,9 @@ async def _create(request: HttpRequest) -> HttpResponseBase:
 def _picked(request: HttpRequest) -> list[tuple[str, str]]:
     """Vhost and name of each picked row. Raises FormError for a row without its key."""
     try:
-        keys = [json.loads(row) for row in request.POST.getlist("row")]
+        keys = [typed_json(row, "Rows are") for row in request.POST.getlist("row")]
         return [(str(vhost), str(name)) for vhost, name in keys]
-    except (ValueError, TypeError):
+    except (FormError, ValueError, TypeError):
         raise FormError("The picked rows cannot be read. Load the list again.") from None
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 
@@ -85,8 +85,9 @@ async def reports(request: HttpRequest, name: str = "") -> HttpResponseBase:
         facts |= await to_thread(_result, request, access, run, vhosts)
     if request.user.is_administrator:
         facts["plans"] = await to_thread(_plans, access, name)
+        facts["plan_form"] = _typed(request, "plan")
     if REPORTS[name].charges:
-        facts |= await to_thread(_accounts, access)
+        facts |= await to_thread(_accounts, access, _typed(request, "tariff"))
         facts["may_price"] = request.user.is_administrator
     return render(request, "reports.html", facts, status=facts["status"])
 
@@ -161,8 +162,14 @@ def _plans(access: ReportAccess, name: str) -> list[dict[str, Any]]:
         return []
 
 
-def _accounts(access: ReportAccess) -> dict[str, Any]:
-    """The tariffs, the closed months, and what a form for the next tariff begins with."""
+def _typed(request: HttpRequest, action: str) -> QueryDict:
+    """What was typed into the form of an action, if it was refused; else empty."""
+    return request.POST if request.POST.get("action") == action else QueryDict()
+
+
+def _accounts(access: ReportAccess, typed: QueryDict) -> dict[str, Any]:
+    """The tariffs, the closed months, and the form for the next tariff: what was typed, or what it
+    begins with."""
     try:
         tariffs, closed = access.tariffs(), access.closed()
     except ValueError as error:
@@ -170,7 +177,9 @@ def _accounts(access: ReportAccess) -> dict[str, Any]:
     newest = closed[-1].month if closed else ""
     next_month = f"{datetime.now(UTC):%Y-%m}"
     latest = tariffs[-1] if tariffs else {"currency": "EUR"}
-    items = [(item, unit, latest.get(item, "")) for item, (unit, _) in ITEMS.items()]
+    items = [
+        (item, unit, typed.get(item, latest.get(item, ""))) for item, (unit, _) in ITEMS.items()
+    ]
     return {
         "tariffs": [
             {"prices": [one[item] for item in ITEMS], "is_open": one["since"] > newest} | one
@@ -178,7 +187,11 @@ def _accounts(access: ReportAccess) -> dict[str, Any]:
         ],
         "units": [unit for unit, _ in ITEMS.values()],
         "closed": list(reversed(closed)),
-        "tariff_form": {"since": next_month, "currency": latest["currency"], "items": items},
+        "tariff_form": {
+            "since": typed.get("since", next_month),
+            "currency": typed.get("currency", latest["currency"]),
+            "items": items,
+        },
     }
 
 

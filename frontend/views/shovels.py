@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
 from broker.schema.shovel_keys import GROUPS, KEYS, OLDER, ShovelKey
 from frontend import addresses
-from frontend.asking import FormError, ask, done, is_fragment, names_of, reason_of
+from frontend.asking import FormError, ask, done, is_fragment, names_of, reason_of, typed_json
 from management.broker_client import BrokerError
 
 SHOWN_MOST = 500
@@ -61,7 +61,10 @@ async def shovel(request: HttpRequest) -> HttpResponseBase:
     if name:
         found = await ask(request, "shovel.list", vhost=vhost, name=name)
         if not found:
-            raise Http404
+            gone = (
+                "There is no such shovel. It was removed, or it has moved all that it was to move."
+            )
+            raise BrokerError(404, "not_found", gone)
         row = _shown(found[0])
     if is_fragment(request):
         shown = {"shovel": row, "here": addresses.shovel(vhost, name)}
@@ -173,10 +176,7 @@ def _value(key: ShovelKey, text: str) -> Any:
             raise FormError(f"{key.name} must be a whole number.")
         return int(text)
     if key.kind in ("table", "headers"):
-        try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise FormError(f"{key.name} is not JSON: {error}.") from None
+        value = typed_json(text, f"{key.name} is")
         if not isinstance(value, dict):
             raise FormError(f'{key.name} must be a JSON object, for example {{"x-priority": 1}}.')
         return value

@@ -27,13 +27,17 @@ async def user(request: HttpRequest, name: str = "") -> HttpResponseBase:
             facts |= {"error": reason_of(error), "status": 400}
     row = await ask(request, "item", noun="users", name=name)
     rows = await ask(request, "list", noun="permissions", user=name)
+    is_changing = request.POST.get("action") == "change"
+    chosen = request.POST.getlist("tags") if is_changing else row["tags"]
     facts |= {
         "shown": row,
         "key": [name],
         "permissions": rows["items"],
         "limits": await limits.shown(request, "user", name),
         "vhosts": await names_of(request, "vhosts"),
-        "all_tags": [tag for tag, _ in TAGS if tag],
+        # Others than those that mean something here are kept, too: saving sets all tags.
+        "all_tags": list(dict.fromkeys([*(tag for tag, _ in TAGS if tag), *row["tags"], *chosen])),
+        "chosen_tags": chosen,
         "is_self": request.user.name == name,
     }
     return render(request, "user.html", facts, status=facts["status"])

@@ -59,12 +59,16 @@ async def vhost(request: HttpRequest, name: str = "") -> HttpResponseBase:
         else {"topic": "overview", "vhost": name},
         "expect": expect,
         "history": found,
-        "ranges": charts.RANGES,
-        "range": charts.chosen_range(request),
     }
     if is_administrator:
         rows = await ask(request, "list", noun="permissions", vhost=name)
         facts |= {"permissions": rows["items"], "users": await names_of(request, "users")}
         facts["limits"] = await limits.shown(request, "vhost", name)
         facts["queue_types"] = await types_of(request, "queue")
+        facts["edit_refused"] = request.POST.get("action") == "edit"
+        facts["edited"] = (
+            request.POST
+            if facts["edit_refused"]
+            else row | {"protected": row["protected_from_deletion"]}
+        )
     return render(request, "vhost.html", facts, status=facts["status"])

@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from frontend.asking import ask, done, is_fragment, reason_of
+from frontend.asking import FormError, ask, done, is_fragment, is_there, reason_of
 from frontend.tables import Column, fragment, load
 from frontend.types import types_of
 from management.broker_client import BrokerError
@@ -28,6 +28,8 @@ async def vhosts(request: HttpRequest) -> HttpResponseBase:
     if request.method == "POST":
         name = request.POST.get("name", "")
         try:
+            if await is_there(request, "vhosts", name=name):
+                raise FormError(f"There is a virtual host '{name}' already; change it on its page.")
             await ask(
                 request,
                 "vhost.put",
@@ -36,7 +38,7 @@ async def vhosts(request: HttpRequest) -> HttpResponseBase:
                 default_queue_type=request.POST.get("default_queue_type", "classic"),
             )
             return done(request, "/vhosts", "The virtual host is there.")
-        except BrokerError as error:
+        except (BrokerError, FormError) as error:
             facts["refusal"] = reason_of(error)
     facts["table"] = await load(
         request, "vhosts", COLUMNS, default_sort="name", also=("message_stats",)

@@ -16,6 +16,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from tests.appliance import Appliance
+from tests.web.person import Person
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
@@ -142,6 +143,14 @@ def make_page(
 def page(make_page: Callable[..., Page], session_state: Any) -> Page:
     """A page at 1440 pixels, signed in as guest."""
     return make_page(session_state)
+
+
+@pytest.fixture
+def person(shared_leveret: Appliance) -> Iterator[Person]:
+    """guest, signed in to the pages without a browser."""
+    person = Person(shared_leveret.http_url)
+    yield person
+    person.client.close()
 
 
 @pytest.fixture

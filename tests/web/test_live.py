@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 
 from pika.adapters.blocking_connection import BlockingChannel
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from tests.appliance import Appliance
 from tests.disks import SmallDisk
@@ -85,6 +85,57 @@ def test_a_page_comes_back_after_the_broker_was_away(
     leveret.signal(signal.SIGKILL, "broker")
     expect(page.locator("#live-state")).to_have_text("broker away")
     expect(page.locator("#live-state")).to_have_text("live", timeout=30_000)
+
+
+def test_a_connection_on_which_nothing_comes_is_not_called_live(
+    make_leveret: Callable[..., Appliance], make_page: Callable[..., Page]
+) -> None:
+    leveret = make_leveret()
+    page = make_page()
+    page.goto(f"{leveret.http_url}/login")
+    sign_in(page)
+    state = page.locator("#live-state")
+    expect(state).to_have_text("live")
+    # The socket stays open, as after a router between has forgotten it.
+    leveret.signal(signal.SIGSTOP, "web")
+    try:
+        expect(state).to_have_text("reconnecting")
+        expect(page.locator("#as-of")).to_contain_text("The connection is lost.")
+    finally:
+        leveret.signal(signal.SIGCONT, "web")
+    expect(state).to_have_text("live")
+    expect(page.locator("#as-of")).to_be_empty()
+
+
+def test_a_dead_connection_is_replaced_while_the_old_one_stays_open(page: Page) -> None:
+    opened: list[WebSocketRoute] = []
+    is_dead: list[bool] = []
+
+    def relay(page_side: WebSocketRoute) -> None:
+        """The first connection falls silent, and is never closed."""
+        opened.append(page_side)
+        number, server = len(opened), page_side.connect_to_server()
+        server.on_message(lambda push: None if number == 1 and is_dead else page_side.send(push))
+
+    page.route_web_socket("**/live/", relay)
+    page.goto("/")
+    state = page.locator("#live-state")
+    expect(state).to_have_text("live")
+    is_dead.append(True)
+    expect(state).to_have_text("reconnecting")
+    expect(state).to_have_text("live")
+    assert len(opened) == 2
+
+
+def test_a_hidden_page_does_not_wait_for_pushes(page: Page, queue: str) -> None:
+    page.clock.install()
+    page.goto(f"/queues/%2F/{queue}")
+    state = page.locator("#live-state")
+    expect(state).to_have_text("live")
+    page.evaluate(HIDE % "true")
+    expect(state).to_have_text("paused")
+    page.clock.run_for(30_000)
+    expect(state).to_have_text("paused")
 
 
 def test_figures_are_written_the_same_on_both_sides(page: Page) -> None:

@@ -1,7 +1,9 @@
-// What every page does: menu, theme, dialogs, toasts, times, copy buttons, and the live figures on top.
+// What every page does: menu, theme, dialogs, toasts, times, forms that are sent once, and the live figures on top.
 
 import "./components/security.js";
+import "./components/copy.js";
 import "./components/dialogs.js";
+import "./components/failures.js";
 import { toast } from "./components/toasts.js";
 import "./components/palette.js";
 import { rate, moment, timeOfDay } from "./components/figures.js";
@@ -62,16 +64,18 @@ function showTimes(root) {
 showTimes(document);
 document.addEventListener("htmx:after:swap", () => showTimes(document));
 
-// Copy
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest?.("[data-copy]");
-  if (!button) return;
-  const text = button.dataset.copy || button.parentElement.querySelector("pre")?.textContent || "";
-  await navigator.clipboard?.writeText(text);
-  const label = button.textContent;
-  button.textContent = "copied";
-  setTimeout(() => { button.textContent = label; }, 1500);
+// A form that acts is sent once, however often its button is clicked: until the next page is there, or
+// this one is shown again. A navigation that the person stops is not reported to the page.
+const SENT_FOR_MS = 10_000;
+let sent = new WeakSet();
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || !form.matches('[method="post"]:not([hx-post])')) return;
+  if (sent.has(form)) return event.preventDefault();
+  sent.add(form);
+  setTimeout(() => sent.delete(form), SENT_FOR_MS);
 });
+addEventListener("pageshow", () => { sent = new WeakSet(); });
 
 // Alarms, on every page: what is wrong, and what to do
 const alarmList = document.getElementById("alarms");

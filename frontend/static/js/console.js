@@ -205,6 +205,14 @@ function listSubscription(label, consumer, channel) {
     await channel.close().catch(() => {});
   }));
   subscriptions.append(item);
+  consumer.wait().catch(() => {
+    // Else it was cancelled or disconnected here.
+    if (!item.isConnected) return;
+    item.remove();
+    // What closed a channel was said by its onerror.
+    if (channel.closed) return;
+    fail(new Error(`The broker cancelled the subscription to ${label}: its queue was deleted, or an operator did it.`));
+  });
 }
 
 function arrived(message, noAck) {

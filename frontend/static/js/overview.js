@@ -13,7 +13,7 @@ const PATHS = {
   messages_ready: "queue_totals.messages_ready",
   messages_unacknowledged: "queue_totals.messages_unacknowledged",
   connections: "object_totals.connections",
-  consumers: "object_totals.consumers",
+  queues: "object_totals.queues",
 };
 
 const history = pageData("history");

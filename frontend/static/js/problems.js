@@ -18,7 +18,10 @@ async function refresh() {
     return;
   }
   due = false;
+  const before = list.firstElementChild;
   await htmx.ajax("GET", list.querySelector("[data-here]").dataset.here, { target: "#problem-list" });
+  // A request that failed has left the lines as they were.
+  due ||= list.firstElementChild === before;
   timer = setTimeout(refresh, REFRESH_MS);
 }
 

@@ -9,11 +9,21 @@ function openDialog(id) {
   dialog.dispatchEvent(new Event("opened"));
 }
 
+// A selection of text may end beside the dialog in which it began, or the other way round.
+let pressed = null;
+let released = null;
+document.addEventListener("pointerdown", ({ target }) => { pressed = target; });
+document.addEventListener("pointerup", ({ target }) => { released = target; });
+
+function isOnBackdrop({ target }) {
+  return target instanceof HTMLDialogElement && target.open && pressed === target && released === target;
+}
+
 document.addEventListener("click", (event) => {
   const opener = event.target.closest?.("[data-open]");
   if (opener) return openDialog(opener.dataset.open);
   if (event.target.closest?.("[data-close]")) return event.target.closest("dialog")?.close();
-  if (event.target instanceof HTMLDialogElement && event.target.open) event.target.close();
+  if (isOnBackdrop(event)) event.target.close();
 });
 
 document.addEventListener("input", (event) => {

@@ -74,8 +74,8 @@ export function showListChanges() {
     show();
   });
   begin();
-  notice.querySelector("button").addEventListener("click", () => {
-    htmx.ajax("GET", location.pathname + location.search, { target: "#table" });
+  notice.querySelector("button").addEventListener("click", (event) => {
+    htmx.ajax("GET", location.pathname + location.search, { target: "#table", event });
   });
   document.addEventListener("htmx:after:swap", (event) => {
     if (event.detail.ctx?.target?.id !== "table") return;

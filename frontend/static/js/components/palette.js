@@ -10,6 +10,9 @@ const list = dialog.querySelector("ul");
 let timer = 0;
 let asked = 0;
 let chosen = 0;
+// What was typed for the list that is shown, and whether Enter waits for the list of what is typed now.
+let listed = null;
+let isOpening = false;
 
 function isTyping(target) {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
@@ -24,11 +27,14 @@ document.addEventListener("keydown", (event) => {
 
 dialog.addEventListener("opened", () => {
   field.value = "";
+  listed = null;
+  isOpening = false;
   field.focus();
   ask();
 });
 
 field.addEventListener("input", () => {
+  isOpening = false;
   clearTimeout(timer);
   timer = setTimeout(ask, DEBOUNCE_MS);
 });
@@ -39,16 +45,28 @@ field.addEventListener("keydown", (event) => {
     event.preventDefault();
     choose(chosen + step);
   } else if (event.key === "Enter") {
-    list.children[chosen]?.querySelector("a")?.click();
+    if (listed === field.value) return openChosen();
+    isOpening = true;
+    clearTimeout(timer);
+    ask();
   }
 });
 
+function openChosen() {
+  list.children[chosen]?.querySelector("a")?.click();
+}
+
 async function ask() {
   const mine = ++asked;
-  const answer = await fetch(`/palette?q=${encodeURIComponent(field.value)}`, { headers: { Accept: "application/json" } });
+  const typed = field.value;
+  const answer = await fetch(`/palette?q=${encodeURIComponent(typed)}`, { headers: { Accept: "application/json" } });
   if (!answer.ok || mine !== asked) return;
   const { results } = await answer.json();
-  if (mine === asked) show(results);
+  if (mine !== asked) return;
+  show(results);
+  listed = typed;
+  if (isOpening && dialog.open) openChosen();
+  isOpening = false;
 }
 
 function show(results) {

@@ -1,4 +1,6 @@
-// Sparklines: 60 points, drawn by the server, moved here.
+// Sparklines: 60 points, drawn by the server, moved here. Their titles say what they show.
+
+import { rate } from "./figures.js";
 
 const POINTS = 60;
 const WIDTH = 120;
@@ -8,6 +10,8 @@ export class Spark {
   constructor(svg, values) {
     this.line = svg.querySelector(".line");
     this.area = svg.querySelector(".area");
+    this.title = svg.querySelector("title");
+    this.label = svg.dataset.label;
     this.values = values.slice(-POINTS);
   }
 
@@ -17,9 +21,16 @@ export class Spark {
     this.#draw();
   }
 
+  #name(known) {
+    const span = `from ${rate(Math.min(...known))} to ${rate(Math.max(...known))}`;
+    const text = `${this.label}: ${span}, now ${rate(known.at(-1))}`;
+    if (this.title.textContent !== text) this.title.textContent = text;
+  }
+
   #draw() {
     const known = this.values.filter((value) => value !== null);
     if (known.length < 2) return;
+    this.#name(known);
     const top = Math.max(...known, 1e-9);
     const step = WIDTH / (this.values.length - 1);
     let line = "";

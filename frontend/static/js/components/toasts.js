@@ -1,4 +1,5 @@
-// Short words about something that worked. What went wrong stays beside the thing that failed.
+// Short words about something that worked, or about a request of a part of the page that failed. Why
+// a form was refused stays beside the form.
 
 const SHOWN_MS = 4000;
 
