@@ -627,7 +627,18 @@ cdef class Connection(FrameParser):
         replaced = properties.encode(changed) if changed != found else None
         if targets is not None and len(keys) == 1:
             return targets, replaced
-        return first_step(self.vhost.routes.publishing(exchange, keys, found, listed)), replaced
+        replies = () if exchange.name else self._replies(keys)
+        way = first_step(self.vhost.routes.publishing(exchange, keys, found, listed))
+        return ((*replies, *way) if replies and isinstance(way, tuple) else way), replaced
+
+    cdef tuple _replies(self, list keys):
+        """The reply queues among several keys of a message to the default exchange."""
+        cdef list found = []
+        for key in keys:
+            added = added_queues.of_key(key)
+            if added is not None:
+                found += added.targets(self._host, self.vhost, key)
+        return tuple(found)
 
     cpdef check_properties(self, channel, exchange, bytes listed):
         """Raises what `special` would raise."""
@@ -662,6 +673,8 @@ cdef class Connection(FrameParser):
 
     def _close_ok(self):
         if self.phase == CLOSING:
+            # Nothing is read behind it.
+            self.output.write_confirms()
             self.output.send(CLOSE_OK)
             self.finish()
 

@@ -5,4 +5,5 @@ cdef class ReplyQueue(Queue):
     cdef readonly str name
     cdef public Consumer consumer
     cdef readonly bint deleted
+    cdef object came
     cdef object gone

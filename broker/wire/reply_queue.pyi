@@ -8,7 +8,12 @@ def dropped_replies() -> int: ...
 
 class ReplyQueue(Queue):
     consumer: Consumer | None
-    def __init__(self, name: str, gone: Callable[[ReplyQueue], object]) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        came: Callable[[], object],
+        gone: Callable[[ReplyQueue], object],
+    ) -> None: ...
     @property
     def name(self) -> str: ...
     @property

@@ -24,10 +24,11 @@ def dropped_replies():
 
 
 cdef class ReplyQueue(Queue):
-    """`gone(queue)` is called when its consumer ends."""
+    """`came()` is called when its consumer is there, `gone(queue)` when it ends: routes change."""
 
-    def __init__(self, str name, gone):
+    def __init__(self, str name, came, gone):
         self.name = name
+        self.came = came
         self.gone = gone
 
     cdef int publish(self, Message* message, bint confirm) except -1:
@@ -59,6 +60,8 @@ cdef class ReplyQueue(Queue):
 
     def add_consumer(self, Consumer consumer):
         self.consumer = consumer
+        # A reply that came before it found none, and that way is remembered.
+        self.came()
 
     def remove_consumer(self, Consumer consumer):
         consumer.stop()

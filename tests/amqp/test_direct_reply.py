@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.amqp import raw
 from tests.amqp.raw import Client
 
 PSEUDO = "amq.rabbitmq.reply-to"
@@ -76,3 +77,41 @@ def test_it_refuses_a_second_reply_consumer(requester: Client) -> None:
 def test_it_binds_no_pseudo_queue(client: Client) -> None:
     client.send_method(1, "queue.bind", queue=PSEUDO, exchange="amq.direct", routing_key="k")
     client.expect_channel_close(1, 403, 50, 20)
+
+
+def test_a_reply_that_comes_before_the_consumer_keeps_no_later_one_from_it(
+    client: Client, other: Client, name: str
+) -> None:
+    other.call(1, "queue.declare", queue=name)
+    other.call(1, "basic.consume", queue=name, no_ack=True)
+    # Consume-ok waits for the declaration to be on disk, and the request does not.
+    client.send(
+        raw.method(1, "queue.declare", queue=f"{name}-durable", durable=True)
+        + raw.method(1, "basic.consume", queue=PSEUDO, no_ack=True, consumer_tag="replies")
+        + raw.publish(1, "", name, b"early", reply_to=PSEUDO)
+    )
+    request = other.expect_message(channel=1)
+    other.publish(1, "", request.properties["reply_to"], b"early")
+    client.expect("queue.declare-ok", 1)
+    client.expect("basic.consume-ok", 1)
+    client.publish(1, "", name, b"later", reply_to=PSEUDO)
+    request = other.expect_message(channel=1)
+    other.publish(1, "", request.properties["reply_to"], b"later")
+    reply = client.expect_message(channel=1)
+    if reply.body == b"early":
+        reply = client.expect_message(channel=1)
+    assert reply.body == b"later"
+
+
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+def test_a_reply_reaches_the_requester_beside_queues(
+    requester: Client, other: Client, name: str, header: str
+) -> None:
+    other.call(1, "queue.declare", queue=name)
+    key = request(requester)
+    other.publish(1, "", key, b"by its key", headers={header: [name]})
+    assert requester.expect_message(channel=1).body == b"by its key"
+    other.publish(1, "", name, b"by a copy", headers={header: [key]})
+    assert requester.expect_message(channel=1).body == b"by a copy"
+    bodies = [got.body for got in (other.get(1, name), other.get(1, name)) if got is not None]
+    assert bodies == [b"by its key", b"by a copy"]

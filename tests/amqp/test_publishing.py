@@ -349,3 +349,33 @@ def test_nothing_is_confirmed_behind_the_close_of_a_connection(
     client.send_method(0, "connection.close-ok")
     client.expect_end()
     assert other.call(1, "queue.delete", queue=name).message_count == 2
+
+
+def test_what_a_client_published_before_it_closed_is_confirmed_before_close_ok(
+    client: Client, name: str
+) -> None:
+    client.call(1, "queue.declare", queue=name, durable=True)
+    client.call(1, "confirm.select")
+    publishes = raw.publish(1, "", name, b"x", delivery_mode=2) * 3
+    client.send(
+        publishes
+        + raw.method(0, "connection.close", reply_code=200, reply_text="", class_id=0, method_id=0)
+    )
+    confirmed = 0
+    while (told := client.read_method()).name != "connection.close-ok":
+        assert told.name == "basic.ack"
+        confirmed = told.delivery_tag
+    assert confirmed == 3
+
+
+def test_what_was_published_before_a_fault_is_confirmed_before_the_channel_closes(
+    client: Client, name: str
+) -> None:
+    client.call(1, "queue.declare", queue=name)
+    client.call(1, "confirm.select")
+    client.send(raw.publish(1, "", name, b"x") * 3 + raw.publish(1, "nowhere", name, b"x"))
+    confirmed = 0
+    while (told := client.read_method()).name != "channel.close":
+        assert told.name == "basic.ack"
+        confirmed = told.delivery_tag
+    assert (confirmed, told.reply_code) == (3, 404)

@@ -35,7 +35,7 @@ def open_queue(connection: Connection, channel: Channel, no_ack: bool) -> ReplyQ
         channel.reply_name = None
         host.topology.changed()
 
-    queue = ReplyQueue(f"{PSEUDO_NAME}.{token}", close)
+    queue = ReplyQueue(f"{PSEUDO_NAME}.{token}", host.topology.changed, close)
     host.reply_queues[queue.name] = queue
     host.topology.changed()
     channel.reply_name = queue.name
