@@ -120,6 +120,7 @@ cdef class Segments:
     cdef bint has_surplus        # a sealed segment's file may have space ahead
     cdef bint marks_flying       # the round in flight writes watermarks
     cdef Segment* head
+    cdef Segment* last           # behind which nothing is
     cdef Segment* active
     cdef Segment* last_found
     cdef Segment* first_pending

@@ -219,13 +219,11 @@ cdef class Segments:
 
     cdef int append(self, Segment* segment) except -1:
         """A segment behind all others."""
-        cdef Segment* last = self.active if self.active != NULL else self.head
-        while last != NULL and last.next != NULL:
-            last = last.next
-        if last != NULL:
-            last.next = segment
+        if self.last != NULL:
+            self.last.next = segment
         else:
             self.head = segment
+        self.last = segment
         if self.cursor == NULL:
             self.cursor = segment
             self.cursor_position = HEADER_BYTES
@@ -481,6 +479,8 @@ cdef class Segments:
             self.head = segment.next
         else:
             before.next = segment.next
+        if self.last == segment:
+            self.last = before
         if self.active == segment:
             self.active = NULL
         if self.cursor == segment:
@@ -582,7 +582,7 @@ cdef class Segments:
             self.head = segment.next
             segment.next = NULL
             self.remove(segment, owner)
-        self.active = self.cursor = self.last_found = NULL
+        self.active = self.cursor = self.last = self.last_found = NULL
         if self.removing:
             return False
         if not self.left:

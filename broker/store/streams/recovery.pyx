@@ -41,11 +41,12 @@ def recover(StreamStore store) -> list:
     names = disk.listdir(directory)
     store.folder.made = bool(names)
     kinds = files_of(store, names, problems)
-    last = max(kinds["msgs"], default=0)
+    local = kinds["msgs"]
+    last = max(local, default=0)
     tiered = tiered_segments(store, problems)
-    for number in sorted({*kinds["msgs"], *tiered}):
+    for number in sorted({*local, *tiered}):
         try:
-            if number not in kinds["msgs"] or is_other(directory, number, tiered, problems):
+            if number not in local or is_other(directory, number, tiered, problems):
                 recover_cold(store, tiered[number])
             else:
                 recover_segment(store, directory, number, number == last, problems)
@@ -79,7 +80,7 @@ def recover(StreamStore store) -> list:
         store.safe_number = store.flying_number = summary.number
         store.safe_position = store.flying_position = summary.length
     store.safe_offset = store.flying_offset = store.next_offset
-    store.offsets.recover(kinds["offsets"], store.next_offset, problems)
+    store.offsets.recover(sorted(kinds["offsets"]), store.next_offset, problems)
     if store.unwritten:
         store.persister.add(store)
     return problems
@@ -87,20 +88,19 @@ def recover(StreamStore store) -> list:
 
 cdef dict files_of(StreamStore store, list names, list problems):
     """The numbers of the files of each kind; leftovers of other files are removed."""
-    cdef dict kinds = {"msgs": [], "meta": [], "offsets": []}
+    cdef dict kinds = {"msgs": set(), "meta": set(), "offsets": set()}
     for name in names:
         kind, _, digits = name.partition(".")
         if name == TIER_LIST:
             store.listed = TierList(store.persister, store.directory)
         elif kind in kinds and len(digits) == 10 and digits.isascii() and digits.isdigit():
-            kinds[kind].append(int(digits))
+            kinds[kind].add(int(digits))
         elif name.endswith(".tmp"):
             disk.unlink(f"{store.directory}/{name}")
         else:
             problems.append(f"{store.directory}/{name} is not known here; it was left alone")
-    for number in kinds["meta"]:
-        if number not in kinds["msgs"]:
-            disk.unlink(f"{store.directory}/meta.{number:010d}")
+    for number in kinds["meta"] - kinds["msgs"]:
+        disk.unlink(f"{store.directory}/meta.{number:010d}")
     return kinds
 
 

@@ -72,7 +72,7 @@ cdef class StreamStore(Dirty):
     cdef Py_ssize_t index_of(self, uint64_t offset)
     cdef Py_ssize_t place_of(self, uint32_t segment)
     cdef int note_gap(self, Summary summary, uint32_t position, uint64_t length) except -1
-    cdef int drop_oldest(self) except -1
+    cdef int drop_oldest(self, Py_ssize_t count) except -1
     cdef int sweep(self) except -1
     cdef int read_begins(self, object cursor) except -1
     cdef int read_ends(self, object cursor) except -1

@@ -260,36 +260,52 @@ cdef class StreamStore(Dirty):
         segment, nor one that nothing synced follows. Returns how many messages went."""
         cdef Summary summary
         cdef uint64_t before = self.total
-        while len(self.summaries) > 1:
-            summary = <Summary> self.summaries[0]
+        cdef uint64_t left = self.total
+        cdef uint64_t left_bytes = self.total_bytes
+        cdef Py_ssize_t count = 0
+        while count < len(self.summaries) - 1:
+            summary = <Summary> self.summaries[count]
             if summary.number >= self.safe_number or not summary.sealed:
                 break
-            if not (max_length >= 0 and self.total > <uint64_t> max_length
-                    or max_bytes >= 0 and self.total_bytes > <uint64_t> max_bytes
+            if not (max_length >= 0 and left > <uint64_t> max_length
+                    or max_bytes >= 0 and left_bytes > <uint64_t> max_bytes
                     or summary.last_timestamp < oldest):
                 break
-            self.drop_oldest()
+            left -= summary.count
+            left_bytes -= summary.body_bytes
+            count += 1
+        self.drop_oldest(count)
         self.sweep()
         return before - self.total
 
-    cdef int drop_oldest(self) except -1:
-        """The oldest segment counts no more; its files go with `sweep`."""
-        cdef Summary summary = self.summaries.pop(0)
-        summary.dropped = True
-        self.count_tiered(summary, -1)
-        self.total -= summary.count
-        self.total_bytes -= summary.body_bytes
-        self.condemned.append(summary)
+    cdef int drop_oldest(self, Py_ssize_t count) except -1:
+        """The oldest segments count no more; their files go with `sweep`."""
+        cdef Summary summary
+        # All at once: taking the first of many moves the others each time.
+        cdef list dropped = self.summaries[:count]
+        del self.summaries[:count]
+        for summary in dropped:
+            summary.dropped = True
+            self.count_tiered(summary, -1)
+            self.total -= summary.count
+            self.total_bytes -= summary.body_bytes
+        self.condemned += dropped
         return 0
 
     cdef int sweep(self) except -1:
         """Removes the files of condemned segments that something synced follows."""
         cdef Summary summary
-        while self.condemned and not self.metas_in_flight:
-            summary = <Summary> self.condemned[0]
+        cdef Py_ssize_t count = 0
+        cdef list going
+        if self.metas_in_flight:
+            return 0
+        for summary in self.condemned:
             if summary.number >= self.safe_number:
                 break
-            del self.condemned[0]
+            count += 1
+        going = self.condemned[:count]
+        del self.condemned[:count]
+        for summary in going:
             self.let_go(summary)
             if summary.tiered is not None and self.tier is not None:
                 self.tier.dropped(self, summary)
@@ -371,8 +387,7 @@ cdef class StreamStore(Dirty):
         mark.timestamp = self.last_timestamp
         self.roll()
         self.append(&mark)
-        while len(self.summaries) > 1:
-            self.drop_oldest()
+        self.drop_oldest(len(self.summaries) - 1)
         self.ask()
         return count
 
