@@ -43,7 +43,8 @@ async def histories(request: HttpRequest) -> list[dict[str, Any]]:
         request,
         "list",
         noun="queues",
-        name=f"^{HISTORY.replace('.', '[.]')}$",
+        # Others may have a name that differs in case only.
+        name=f"(?-i)^{HISTORY.replace('.', '[.]')}$",
         use_regex=True,
         sort="vhost",
         page=1,

@@ -12,6 +12,7 @@ cdef class Flight:
     cdef object rewrite
     cdef size_t plain_most       # longer properties are looked at
     cdef public bint checks_headers
+    cdef public bint checks_plain
     cdef public bint rewrite_all
     cdef public bint with_names
     cdef public object repeat

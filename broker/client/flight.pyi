@@ -10,6 +10,7 @@ class Flight:
     rewrite_all: bool
     with_names: bool
     checks_headers: bool
+    checks_plain: bool
     holds_acks: bool
     repeat: Callable[[bytes], bytes] | None
     marks: bool

@@ -45,8 +45,8 @@ cdef class Flight:
     frame of the target or `rewrite` raises ValueError; it counts as refused. It is one of the same,
     or `reject`: the source is to dead-letter it or drop it. `unfit` counts them, `unfit_why` says
     what the last one's fault was. `checks_headers`: the target closes the connection for headers
-    that this broker does not take from a client, so that such messages count among them; short ones
-    that go as they are are taken for good.
+    that this broker does not take from a client, so that such messages count among them; with
+    `checks_plain` so do those that go as they are: their source may have been any broker.
     """
 
     def __init__(self, ChannelCore source, ChannelCore target, *, bytes exchange=None,
@@ -208,7 +208,9 @@ cdef class Flight:
             if listed is None:
                 return self.append_left_out(found, is_stray)
             properties, length = <const uint8_t*> <char*> listed, len(listed)
-        if (properties != at or length > self.plain_most) and not self.fits(properties, length):
+        if (properties != at or length > self.plain_most
+                or self.checks_plain and load16(at) & HEADERS) and not self.fits(
+                    properties, length):
             return self.refuse_unfit(batch, index, is_stray)
         self.marked += is_marked
         entry = self.sent.begin()

@@ -1329,7 +1329,7 @@ cdef class ClassicQueue(DeclaredQueue):
         }
 
     cdef void held(self, uint64_t* messages, uint64_t* size) noexcept:
-        messages[0] = self.confirms.lean_unacked
+        messages[0], size[0] = self.confirms.lean_unacked, 0
         if self.store is not None:
             messages[0] += self.store.total
             size[0] = self.store.total_bytes

@@ -152,6 +152,8 @@ class AmqpCarrier:
         self._flight.repeat = self._handling.repeat
         product = self._end.connection.core.server_properties.get("product")
         self._flight.checks_headers = product == LEVERET
+        source = self._source.end.connection.core.server_properties.get("product")
+        self._flight.checks_plain = product == LEVERET != source
         self._flight.limit, self._flight.ack_most = limit.count, limit.ack_most
         self._flight.acks = self._plan.acks
         self._source.hold_acks = self._hold_acks

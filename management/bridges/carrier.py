@@ -8,7 +8,8 @@ import random
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from broker.client.aio import Connection, OnBatch
+from broker.client.aio import Channel, Connection, OnBatch
+from broker.client.batch import Batch
 from broker.client.errors import ClientError
 from management.bridges.plan import Plan
 from management.bridges.source import Source
@@ -88,6 +89,9 @@ class Limit:
         elif wanted != "never" and status.remaining is None:
             status.remaining = wanted
         self.is_set = status.remaining is not None
+        self.requeues = self.is_set and plan.acks
+        """What the source delivers beyond the limit, because others were settled early, goes
+        back."""
         self.count = status.remaining or 0
         self.prefetch = plan.prefetch
         self.ack_most = -1
@@ -124,16 +128,27 @@ async def carry(
     *work: Coroutine[Any, Any, None],
 ) -> None:
     """Has `take` get the deliveries of the source, with `work` beside it, until the ending comes;
-    then everything that was delivered is acknowledged. Raises ShovelFailed."""
+    then everything that was delivered is acknowledged, up to the limit. Raises ShovelFailed."""
     track = source.track
+    delivered = 0
+
+    def taken(channel: Channel, batch: Batch) -> None:
+        nonlocal delivered
+        delivered = batch.last_tag
+        take(channel, batch)
+
     kept = (track.keep(),) if track is not None else ()
     try:
         async with beside(ending, *work, *kept):
-            await source.consume(take, limit.prefetch)
+            await source.consume(taken, limit.prefetch)
             async with beside(ending, source.watch(ending.fail)):
                 status.put("running")
                 await ending.wait()
         await source.stop_consuming()
+        if limit.requeues:
+            # An attempt has a channel of its own: its deliveries are numbered from 1 on.
+            for tag in range(limit.count + 1, delivered + 1):
+                source.channel.core.nack(tag, False, True)
         source.channel.core.ack(0, True)
         await source.channel.close()
     except ClientError as error:

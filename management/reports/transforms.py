@@ -165,10 +165,12 @@ def backlog(
 def without_gone(queues: DataFrame, covered: DataFrame, levels: Iterable[str]) -> DataFrame:
     """Queues by when each was written of last (`told`), with zero as the `levels` of those that are
     gone. A broker that is killed takes queues with it (exclusive ones, and those that are not
-    durable), and no line says so.
+    durable), and no line says so. Of a queue that held nothing when it was written of last, nothing
+    else is known: it may stand still with its consumers.
     """
     heard = covered.agg(f.max("heard").alias("heard"))
-    gone = f.coalesce(f.col("told") < f.col("heard") - SILENT_MS, f.lit(False))
+    silent = f.coalesce(f.col("told") < f.col("heard") - SILENT_MS, f.lit(False))
+    gone = silent & (f.col("held") > 0)
     zero = f.lit(0).cast("long")
     return (
         queues.crossJoin(f.broadcast(heard))

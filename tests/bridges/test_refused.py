@@ -161,3 +161,25 @@ async def test_refused_messages_go_to_the_queue_that_the_shovel_names(
     found = await taken(bench.here, letters, 7)
     kept = await taken(there, bench.target, 5, is_there=True)
     assert sorted(message.body for message in [*found, *kept]) == bodies
+
+
+async def test_refused_messages_beyond_the_limit_of_a_shovel_stay_at_the_source(
+    bench: Bench, there: Connection, far: Appliance
+) -> None:
+    letters, source = f"{bench.queue}-dead", f"{bench.queue}-limited"
+    await bench.declare(letters)
+    await bench.declare(source)
+    await bench.publish(10, source)
+    async with there.channel() as channel:
+        await declare(channel, bench.target, x_max_length=0, x_overflow="reject-publish")
+    await bench.put(
+        src_queue=source,
+        dest_uri=far.amqp_url,
+        dest_queue=bench.target,
+        on_refused="dead-letter",
+        dead_letter_queue=letters,
+        src_delete_after=3,
+    )
+    await bench.until_gone()
+    assert await ready(bench.here, letters) == 3
+    assert await ready(bench.here, source) == 7

@@ -331,6 +331,27 @@ def test_headers_with_more_values_than_a_target_takes_are_refused_where_it_is_kn
     assert under.flight.held_count == (not is_fit)
 
 
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_headers_that_a_target_does_not_take_are_refused_however_short_they_are(
+    is_checked: bool,
+) -> None:
+    under = Under()
+    under.flight.rewrite_all = False
+    under.flight.checks_headers = True
+    # A table of 40 arrays inside one another, as a broker without such a bound may have it.
+    nested = b""
+    for _ in range(40):
+        nested = b"A" + len(nested).to_bytes(4, "big") + nested
+    fields = b"\x01n" + nested
+    listed = (1 << 13).to_bytes(2, "big") + len(fields).to_bytes(4, "big") + fields
+    under.flight.checks_plain = is_checked
+    plain(under, listed)
+    assert len(under.published()) == (not is_checked)
+    assert under.flight.held_count == is_checked
+    plain(under, properties.encode({"headers": {"a": 1}}), 3)
+    assert len(under.published()) == 1
+
+
 def test_only_messages_with_a_user_id_are_looked_at_where_none_is_changed() -> None:
     under = Under()
     seen: list[Any] = []

@@ -109,9 +109,10 @@ class Places:
         self._lines: OrderedDict[str, _UserLine] = OrderedDict()
         """Who waits, by the user; the user that comes next is first."""
 
-    async def take(self, user: str, size: int) -> None:
+    async def take(self, user: str, size: int, *, is_part: bool = False) -> None:
         """Waits for a place for a request of `size` bytes. Raises RequestError `busy` where too
-        much waits already, or when none has become free in time."""
+        much waits already, or when none has become free in time; one that `is_part` of an answer
+        that has begun waits as long as it takes."""
         if self._has_room(user) and user not in self._lines:
             self._taken[user] += 1
             return
@@ -122,7 +123,7 @@ class Places:
         line.add(size)
         self._all.add(size)
         try:
-            await asyncio.wait((waiting.place,), timeout=self._limits.wait_s)
+            await asyncio.wait((waiting.place,), timeout=None if is_part else self._limits.wait_s)
         except asyncio.CancelledError:
             if waiting.place.done():
                 self.give_back(user)

@@ -188,7 +188,7 @@ class Session:
             await self._answer(frame)
             return
         try:
-            await places.take(user, length)
+            await places.take(user, length, is_part=frame.verb == "list.more")
         except RequestError as error:
             await self._send(encode({"id": frame.id, "error": _refusal(frame.verb, error)}))
             return
