@@ -11,6 +11,7 @@ cdef class WideLetter(WideMessage):
     cdef object passes                   # queue -> whether it gets the letter; None: each does
     cdef set takers                      # the queues that have it already; None: there are none
     cdef set only                        # the queues that get it, after a refusal; None: all
+    cdef set full                        # queues that are not asked; None: there are none
     cdef set refused                     # queues that are full; None: none was yet
     cdef Py_ssize_t taken                # how many took it
 

@@ -12,7 +12,7 @@ cdef enum:
 
 cdef class WideLetter(WideMessage):
     """Who has it is not noted, since that would be 100,000 objects once more: if some refuse it,
-    `refused`, the next try is for these alone (`only`)."""
+    `refused`, the next try is for these alone (`only`). Those in `full` count as refusing it."""
 
     cdef int begin(self, Message* letter, found, BodyStore bodies, bint shared) except -1:
         """Copies the letter. `found` are its queues, or the steps that find them, and `passes`.
@@ -35,7 +35,9 @@ cdef class WideLetter(WideMessage):
                 or self.takers is not None and queue in self.takers
                 or self.passes is not None and not self.passes(queue)):
             return STORED
-        answer = queue.receive(&self.message, confirm)
+        answer = REJECTED
+        if self.full is None or queue not in self.full:
+            answer = queue.receive(&self.message, confirm)
         if answer == REJECTED:
             if self.refused is None:
                 self.refused = set()

@@ -66,7 +66,7 @@ class DeadLetters:
             deaths = record_death(properties, queue.name, reason, text(exchange), keys)
             if limits.dead_letter_routing_key is not None:
                 properties.remove_header("CC")
-            listed = written_deaths(properties, deaths)
+            listed = written_deaths(properties, list(deaths))
         except Malformed:
             pass
         except ValueError:
@@ -133,17 +133,20 @@ def record_death(
 
 def written_deaths(properties: ListedProperties, deaths: list[dict[str, Any]]) -> bytes:
     """The list of properties with these deaths. Where the headers have no room for all of them, the
-    oldest are left out, here and there, and then the keys of the last one: a message whose deaths
-    are not known goes in circles. Raises ValueError if there is no room even for that."""
+    routing keys of the older ones are left out, then those of the last one, and then the oldest
+    deaths: a message whose deaths are not known goes in circles. Raises ValueError if there is no
+    room even for that."""
     while True:
         try:
             properties.set_header("x-death", deaths)
             return properties.encode()
         except ValueError:
-            if len(deaths) > 1:
-                del deaths[(len(deaths) + 1) // 2 :]
+            if any(each.get("routing-keys") for each in deaths[1:]):
+                deaths[1:] = [{**each, "routing-keys": []} for each in deaths[1:]]
             elif deaths[0].get("routing-keys"):
-                deaths[0]["routing-keys"] = []
+                deaths[0] = {**deaths[0], "routing-keys": []}
+            elif len(deaths) > 1:
+                del deaths[(len(deaths) + 1) // 2 :]
             else:
                 raise
 

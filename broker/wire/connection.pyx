@@ -237,6 +237,8 @@ cdef class Connection(FrameParser):
         if (channel.closing or not channel.has_nothing() or channel.replies.held is not None
                 or channel.replies.acks_unwritten):
             return False
+        if channel.confirms is not None:
+            self.output.write_confirms()
         channel.begin_closing()
         channel.end()
         self._host.channel_closed(channel)
@@ -634,7 +636,8 @@ cdef class Connection(FrameParser):
     cdef tuple _replies(self, list keys):
         """The reply queues among several keys of a message to the default exchange."""
         cdef list found = []
-        for key in keys:
+        # Each gets it once, however often it is named.
+        for key in dict.fromkeys(keys):
             added = added_queues.of_key(key)
             if added is not None:
                 found += added.targets(self._host, self.vhost, key)

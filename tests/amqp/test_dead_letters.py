@@ -200,19 +200,51 @@ def test_a_message_with_full_headers_goes_round_once_only(
     assert (ready(client, one), ready(client, two)) == (0, 0)
 
 
+@pytest.mark.parametrize(("queues", "copies"), [(4, 250), (12, 40)])
+def test_a_message_with_full_headers_and_many_keys_goes_round_once_only(
+    client: Client, name: str, queues: int, copies: int
+) -> None:
+    names = [f"{name}-{number}" for number in range(queues)]
+    for number, queue in enumerate(names):
+        behind = f"{name}-x{number}"
+        client.call(1, "exchange.declare", exchange=behind, type="fanout")
+        declare(client, queue, behind, message_ttl=0)
+    for number in range(queues):
+        following = names[(number + 1) % queues]
+        client.call(1, "queue.bind", queue=following, exchange=f"{name}-x{number}")
+    keys = [f"k{number}" for number in range(copies)]
+    headers = {"full": [None] * (64_510 - copies), "CC": keys}
+    client.publish(1, "", names[0], b"round", headers=headers, delivery_mode=2)
+    client.fence(1)
+    assert [ready(client, queue) for queue in names] == [0] * queues
+
+
 @pytest.mark.parametrize(
-    ("voids", "keys", "kept"),
-    [(65_000, 1, 2), (65_000, 600, 1), (65_533, 1, 1), (100, 65_600, 1)],
-    ids=["both fit", "the older one does not", "nor with one key", "nor the keys"],
+    ("voids", "older", "keys", "left", "kept"),
+    [
+        (65_000, 3, 1, (1, 3), 2),
+        (65_000, 600, 1, (1, 0), 2),
+        (65_000, 600, 600, (0, 0), 2),
+        (65_533, 1, 1, (0,), 1),
+        (100, 0, 65_600, (0, 0), 2),
+    ],
+    ids=["all fits", "the older keys do not", "nor the others", "nor the older death", "no key"],
 )
-def test_the_oldest_deaths_give_room_in_full_headers(voids: int, keys: int, kept: int) -> None:
-    old = {"queue": "elsewhere", "reason": "expired", "count": 1, "big": [None] * voids}
+def test_keys_and_the_oldest_deaths_give_room_in_full_headers(
+    voids: int, older: int, keys: int, left: tuple[int, ...], kept: int
+) -> None:
+    old = {
+        "queue": "elsewhere",
+        "reason": "expired",
+        "big": [None] * voids,
+        "routing-keys": ["k"] * older,
+    }
     new = {"queue": "here", "reason": "expired", "routing-keys": ["k"] * keys}
     deaths = [new, old]
     listed = written_deaths(ListedProperties(properties.encode({"headers": {"a": 1}})), deaths)
     assert properties.decode(listed)["headers"] == {"a": 1, "x-death": deaths}
     assert [death["queue"] for death in deaths] == ["here", "elsewhere"][:kept]
-    assert deaths[0]["routing-keys"] == ([] if keys > 65_000 else ["k"] * keys)
+    assert tuple(len(death["routing-keys"]) for death in deaths) == left
 
 
 def test_headers_without_room_for_any_death_are_refused() -> None:

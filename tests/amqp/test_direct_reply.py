@@ -115,3 +115,10 @@ def test_a_reply_reaches_the_requester_beside_queues(
     assert requester.expect_message(channel=1).body == b"by a copy"
     bodies = [got.body for got in (other.get(1, name), other.get(1, name)) if got is not None]
     assert bodies == [b"by its key", b"by a copy"]
+
+
+def test_a_reply_that_is_named_again_and_again_comes_once(requester: Client, other: Client) -> None:
+    key = request(requester)
+    other.publish(1, "", key, b"once", headers={"CC": [key, key], "BCC": [key]})
+    assert requester.expect_message(channel=1).body == b"once"
+    requester.fence(1)

@@ -368,6 +368,24 @@ def test_what_a_client_published_before_it_closed_is_confirmed_before_close_ok(
     assert confirmed == 3
 
 
+@pytest.mark.parametrize("consumes", [False, True])
+def test_what_is_safe_is_confirmed_before_the_close_ok_of_a_channel(
+    client: Client, name: str, consumes: bool
+) -> None:
+    client.call(1, "queue.declare", queue=name)
+    client.call(1, "queue.declare", queue=f"{name}-other")
+    if consumes:
+        client.call(1, "basic.consume", queue=f"{name}-other")
+    client.call(1, "confirm.select")
+    close = raw.method(1, "channel.close", reply_code=200, reply_text="", class_id=0, method_id=0)
+    client.send(raw.publish(1, "", name, b"x") * 3 + close)
+    confirmed = 0
+    while (told := client.read_method()).name != "channel.close-ok":
+        assert told.name == "basic.ack"
+        confirmed = told.delivery_tag
+    assert confirmed == 3
+
+
 def test_what_was_published_before_a_fault_is_confirmed_before_the_channel_closes(
     client: Client, name: str
 ) -> None:

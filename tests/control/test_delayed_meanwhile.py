@@ -155,6 +155,28 @@ async def test_messages_that_one_queue_refuses_keep_none_from_another(
     await until(lambda: b"second" in client.out)
 
 
+async def test_a_message_for_very_many_queues_keeps_none_before_it_from_leaving(
+    broker: Broker, client: Peer
+) -> None:
+    vhost = broker.vhosts["/"]
+    for number in range(600):
+        vhost.declare_queue(f"q{number}", durable=False)
+        vhost.bind("later", f"q{number}", "queue", "wide")
+    vhost.bind("later", "b", "queue", "wide")
+    await client.publish("a")
+    await client.publish("b")
+    holding = vhost.exchanges["later"].holding
+    for number, key in enumerate(("a", "wide")):
+        publish(client, key, b"x", 1)
+        await client.fence()
+        await until(lambda wanted=number + 1: holding.messages_leaving == wanted)
+    vhost.queues["a"].purge()
+    await until(lambda: vhost.queues["a"].messages_ready == 1)
+    await until(lambda: holding.messages_leaving == 1)
+    vhost.queues["b"].purge()
+    await until(lambda: holding.messages_leaving == 0)
+
+
 async def test_a_deleted_vhost_with_such_an_exchange_is_freed(broker: Broker) -> None:
     await vhost_put(asked(broker, VHostPut(name="gone")))
     vhost = broker.vhosts["gone"]

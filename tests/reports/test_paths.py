@@ -19,8 +19,9 @@ from tests.reports.test_end_to_end import api, publish_and_consume
 pytest.importorskip("pyspark")
 
 SELDOM = {
-    "snapshot/**", "sync_failed", "incomplete_backup", "quarantine/**", "definitions_loaded",
-    "usage/compacted/**", "usage/*.jsonl", "secrets_key", "reserve", "history/*",
+    "snapshot/**", "sync_failed", "incomplete_backup", "quarantine/**", "lost+found",
+    "definitions_loaded", "usage/compacted/**", "usage/*.jsonl", "secrets_key", "reserve",
+    "history/*",
     "vhosts/<id>/bodies/clean", "vhosts/<id>/bodies/index/**", "vhosts/<id>/bodies/index.*",
     "vhosts/<id>/bodies/bloom", "vhosts/<id>/bodies/*.tmp", "vhosts/<id>/bodies/*.toc",
     "vhosts/<id>/index/**", "objects/**", "tiers.journal", "vhosts/<id>/transient/**",

@@ -3,6 +3,8 @@ be written."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.amqp import raw
@@ -74,3 +76,19 @@ async def test_a_purge_takes_nothing_that_is_published_behind_it(priority: int) 
             await until(lambda: queue.messages_ready <= 1)
             await other.fence()
             assert queue.messages_ready == 1
+
+
+async def test_a_queue_that_is_deleted_while_it_is_written_leaves_nothing_in_memory() -> None:
+    with in_memory() as directory:
+        async with running(directory) as broker:
+            vhost, persister = broker.vhosts["/"], broker.persister
+            vhost.declare_queue("q", durable=True)
+            client, publisher = [await connect(broker, "guest") for _ in range(2)]
+            await client.consume("q", "c", prefetch=1)
+            await until(lambda: persister.has_written_all)
+            files = f"{vhost.queues_directory}/{vhost.queues['q'].incarnation:016x}"
+            publisher.feed(raw.publish(1, "", "q", bytes(5000), delivery_mode=2) * 20)
+            await until(lambda: persister.waits_for_disk)
+            vhost.delete_queue("q")
+            await until(lambda: persister.tail_bytes == 0 and not Path(files).exists())
+            assert persister.kept_bytes == 0

@@ -26,6 +26,7 @@ LONG_FILES: dict[str, str] = {
     "broker/store/files/disk.pyx": "the one door: all access to files",
     "broker/store/log/queue_store.pyx": "one class on the hot path: reads and acks share fields",
     "broker/store/log/segments.pyx": "one class: memory and disk of the same segments",
+    "broker/store/streams/store.pyx": "one class: rounds and retention of the same segments",
     "broker/wire/frame_parser.pyx": "one loop over the frames, compiled, and all that stops it",
     "broker/wire/connection.pyx": "one state machine: what a connection is told and asked",
     "broker/wire/channel.pyx": "one class: a publish from its first frame to its confirm",

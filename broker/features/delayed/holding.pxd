@@ -26,6 +26,8 @@ cdef class Holding(Queue):
     cdef Entry last                      # the last one that was taken
     cdef list refused                    # Refused, in the order in which they were due
     cdef Py_ssize_t offer_at             # those before it were offered again in this pass
+    cdef set full                        # queues that refused one: no later one overtakes it
+    cdef bint is_again                   # the message at hand is one of them
     cdef uint32_t refused_max            # with this number of refusals no more are released
     cdef set takers                      # of the message that leaves, as in Refused
     cdef set waits                       # likewise
@@ -48,6 +50,7 @@ cdef class Holding(Queue):
     cdef Refused tell_failure(self, Refused refused)
     cdef int go_on(self, list safe) except -1
     cdef void end_leaving(self)
+    cdef void end_pass(self)
     cdef int give(self, Message* message, Place* place) except -1
     cdef bint is_in_memory(self, uint32_t segment, uint32_t position) except -1
     cdef int settle_all(self, list places) except -1

@@ -80,6 +80,7 @@ cdef class Holding(Queue):
         self.refused_max = bounds.refused_backlog
         self.open = True
         self.refused = []
+        self.full = set()
         memset(&self.last, 0, sizeof(Entry))
 
     # -- what others see ---------------------------------------------------------------------------
@@ -263,6 +264,7 @@ cdef class Holding(Queue):
         cdef Py_ssize_t at = len(self.refused) if refused is None else self.offer_at
         self.takers = self.waits = None
         self.given = STORED
+        self.is_again = refused is not None
         if refused is not None:
             self.takers = refused.takers
             self.waits = refused.waits
@@ -314,7 +316,9 @@ cdef class Holding(Queue):
             result = REJECTED
         elif not letter.taken and refused is None and result == STORED:
             self.unroutable += 1
-        self.offer_at += result == REJECTED and leaving.refused is not None
+        if leaving.refused is not None:
+            self.offer_at += result == REJECTED
+            self.full |= letter.refused or set()
         return self.conclude(result, &leaving.place, refused, leaving.at, safe)
 
     cdef int conclude(self, int result, Place* place, Refused refused, Py_ssize_t at,
@@ -366,6 +370,7 @@ cdef class Holding(Queue):
         if is_wide(targets):
             letter = WideLetter()
             letter.takers, letter.only = self.takers, self.waits
+            letter.full = self.full if self.is_again else None
             letter.begin(message, (targets, None), self.bodies, shared)
             self.leaving = Leaving(letter)
             return STORED
@@ -381,9 +386,13 @@ cdef class Holding(Queue):
             for queue in targets:
                 if queue in takers:
                     continue
-                answer = queue.receive(message, False)
+                answer = REJECTED
+                if not (self.is_again and queue in self.full):
+                    answer = queue.receive(message, False)
                 if answer == REJECTED:
                     is_refused = True
+                    if self.is_again:
+                        self.full.add(queue)
                 else:
                     takers.add(queue)
                     self.given |= answer & NEEDS_SYNC
@@ -423,6 +432,7 @@ cdef class Holding(Queue):
             self.wake()
             return
         clock.refresh()
+        self.end_pass()
         # When they are offered next is decided at the end.
         self.offering = True
         try:
@@ -447,14 +457,19 @@ cdef class Holding(Queue):
             self.offering = False
             if safe:
                 self.persister.after_round(functools.partial(self.taken, safe))
-            if self.offer_at >= len(self.refused):
-                self.offer_at = 0
+            self.end_pass()
             if self.offer_at and count == TURN_RELEASES:
                 self.offering = True
                 self.later(0.0, self.offer)
             elif self.refused:
                 self.offer_later()
             self.wake()
+
+    cdef void end_pass(self):
+        """All of them were offered, and the one that is on its way has its place again."""
+        if self.leaving is None and self.offer_at >= len(self.refused):
+            self.offer_at = 0
+            self.full.clear()
 
     def taken(self, list places):
         """The targets of these messages have them on disk."""
@@ -563,6 +578,7 @@ cdef class Holding(Queue):
             self.timer.cancel()
         self.refused = []
         self.offer_at = 0
+        self.full.clear()
         self.schedule.delete()
         self.store.delete()
 

@@ -8,6 +8,7 @@ of very many queues have the next message, and others not yet.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
@@ -249,11 +250,15 @@ class FromStream:
         properties.remove_header("x-stream-offset")
         if self._has_records:
             remove_ours(properties)
+        plain = properties.encode()
+        self._given = plain
         if self._stamp is not None:
             self._stamp.put(properties, offset, timestamp)
             # Its time to live begins now, as with a message that is published now.
             timestamp = clock.now()
-        self._given = properties.encode()
+            # Headers that are full have no room for the stamp.
+            with contextlib.suppress(ValueError):
+                self._given = properties.encode()
         return self._hand_over.give_row(
             exchange,
             routing_key,

@@ -30,6 +30,7 @@ from broker.store.files.sound_search cimport SoundSearch
 
 cdef enum:
     ENTRY_HEAD = 8               # length and check
+    ENTRIES_A_STEP = 256
 
 MAGIC = b"LVRJ\x01\x00\x00\x00"
 HEAD = struct.Struct("<II")
@@ -41,9 +42,21 @@ def encode(payload: bytes) -> bytes:
     return HEAD.pack(len(payload), crc32c(length + payload)) + payload
 
 
+cdef void let_others() noexcept:
+    """Lets other threads have Python's lock: there may be a million entries, and compiled code does
+    not give it away by itself."""
+    with nogil:
+        pass
+
+
 def content(payloads) -> bytes:
     """A file with these entries."""
-    return MAGIC + b"".join([encode(each) for each in payloads])
+    parts = [MAGIC]
+    for each in payloads:
+        parts.append(encode(each))
+        if not len(parts) % ENTRIES_A_STEP:
+            let_others()
+    return b"".join(parts)
 
 
 def entries(data: bytes) -> tuple:
@@ -56,6 +69,8 @@ def entries(data: bytes) -> tuple:
     while end := end_of(data, at):
         payloads.append(data[at + HEAD.size:end])
         at = end
+        if not len(payloads) % ENTRIES_A_STEP:
+            let_others()
     return payloads, at
 
 

@@ -45,6 +45,7 @@ PATHS = (
     Row("secret_key", "local", "signs the cookies of sessions"),
     Row("secrets_key", "local", "encrypts passwords at rest"),
     Row("quarantine/**", "local", "copies of what was damaged"),
+    Row("lost+found", "local", "of the file system, where the directory is all of a volume"),
     Row("objects/**", "local", "the object store where the settings name none"),
     Row("reports/lock", "local", "held by the running reports process"),
     Row("schema_version", "replicated", "the version of the layout"),

@@ -764,7 +764,7 @@ cdef class QueueStore(MessageStore):
         return 0
 
     cdef int written(self, Round* round) except -1:
-        self.segments.written(self.keep, self)
+        self.segments.written(self.keep and not self.deleted, self)
         if self.deleted:
             return self.finish_delete()
         if self.waiting_round:

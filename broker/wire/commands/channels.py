@@ -21,8 +21,9 @@ def channel_close(connection: Connection, channel: Channel, **_: Any) -> None:
     if channel.closing:
         answer()
         return
-    # What came before it is delivered before it.
+    # What came before it is delivered and, as far as it is safe, confirmed before it.
     channel.deliveries.deliver_pending()
+    connection.output.write_confirms()
     channel.begin_closing()
     connection.end_channel(channel, answer)
 
