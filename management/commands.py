@@ -55,8 +55,13 @@ def enter(command: str, argv: Sequence[str]) -> int:
     if "--help" in argv or "-h" in argv:
         print(settings.help_text(command, SUMMARIES[command]))
         return 0
+    # Taken away: processes that this one starts have no use for what is secret in it.
+    given = os.environ.pop(settings.IN_FORCE, None)
     try:
-        config = settings.load(argv, os.environ)
+        if given is not None:
+            config = settings.as_in_force(given, argv)
+        else:
+            config = settings.load(argv, os.environ)
     except settings.ConfigError as error:
         print(f"leveret {command}: {logs.one_line(str(error))}", file=sys.stderr)
         return settings.EXIT_CONFIG

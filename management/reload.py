@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 CERTIFICATES = Certificates(ask_clients=False)
 
 
+#: The context that uvicorn has, once there is a certificate.
+_fronts: list[ssl.SSLContext] = []
+
+
 def served_context() -> ssl.SSLContext:
     """A context that hands each handshake over to the one that counts at that moment.
 
@@ -25,6 +29,7 @@ def served_context() -> ssl.SSLContext:
     """
     front = CERTIFICATES.context
     assert front is not None
+    _fronts.append(front)
 
     def choose(socket: Any, name: str | None, context: ssl.SSLContext) -> None:
         chosen = CERTIFICATES.find(name or "") or CERTIFICATES.context
@@ -52,6 +57,10 @@ def _apply(reading: "asyncio.Future[reloading.Reloaded]") -> None:
     except (ConfigError, CertificateError) as error:
         reloading.refuse(log, error)
         return
+    for front in _fronts:
+        # The versions of TLS are settled before the handshake is handed over.
+        if CERTIFICATES.context is not None:
+            front.minimum_version = CERTIFICATES.context.minimum_version
     settings.APPLIANCE = reloaded.config
     settings.SESSION_COOKIE_AGE = reloaded.config.session_lifetime
     reloading.follow(log, "web", reloaded)

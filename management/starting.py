@@ -103,10 +103,41 @@ def check_ports(config: Config) -> None:
 def remaining(config: Config) -> dict[str, int]:
     """Children, still ending, of an earlier supervisor of this directory that is gone itself: the
     process of each by its name."""
-    pids = read_note(config.addresses_file).get("pid")
-    if not isinstance(pids, dict) or is_ours(pids.pop("supervisor", None)):
+    found = noted(config)
+    return {} if "supervisor" in found else found
+
+
+def noted(config: Config) -> dict[str, int]:
+    """The processes of the appliance that its supervisor has noted and that still run, by name."""
+    note = read_note(config.addresses_file)
+    pids, starts = note.get("pid"), note.get("started", {})
+    if not isinstance(pids, dict) or note.get("boot", boot()) != boot():
         return {}
-    return {name: pid for name, pid in pids.items() if is_ours(pid)}
+    starts = starts if isinstance(starts, dict) else {}
+    return {name: pid for name, pid in pids.items() if is_ours(pid, starts.get(name))}
+
+
+def lone_broker(config: Config) -> int | None:
+    """The broker that has this directory; it has noted its number itself."""
+    pid = read_note(config.run_dir / "broker.json").get("pid")
+    # A power cut leaves the note, and another program may have the number since.
+    if isinstance(pid, int) and is_ours(pid) and _has_locked(pid, config.data_dir / "lock"):
+        return pid
+    return None
+
+
+def _has_locked(pid: int, path: Path) -> bool:
+    """Whether the process holds the lock. It is not tried: a broker that starts at this moment must
+    find it free."""
+    try:
+        inode = path.stat().st_ino
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    rows = [line.split() for line in locks]
+    return any(
+        row[1] == "FLOCK" and row[4] == str(pid) and row[5].endswith(f":{inode}") for row in rows
+    )
 
 
 def _parts(left: dict[str, int]) -> str:
@@ -114,15 +145,35 @@ def _parts(left: dict[str, int]) -> str:
     return " and ".join(f"{name} (process {pid})" for name, pid in left.items())
 
 
-def is_ours(pid: Any) -> bool:
-    """Whether a process of this number runs a command of ours; numbers are given out again."""
-    if not isinstance(pid, int):
+def is_ours(pid: Any, started: Any = None) -> bool:
+    """Whether a process of this number runs a command of ours, and is not this one; numbers are
+    given out again. `started`: when it has to have started (`start_of`)."""
+    if not isinstance(pid, int) or pid == os.getpid():
+        return False
+    if started is not None and start_of(pid) != started:
         return False
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
     return any(word.rpartition(b"/")[2] in PROGRAMS for word in command.split(b"\0"))
+
+
+def start_of(pid: int) -> int | None:
+    """When the process started, in ticks since the machine's start; None if it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(stat.rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def boot() -> str:
+    """Which start of the machine this is."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def read_note(path: Path) -> dict[str, Any]:

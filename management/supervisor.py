@@ -7,7 +7,9 @@ A child that ends before the whole appliance was ready once is a failed start: e
 and its exit status becomes the supervisor's. Later a child that ends is started again, after a
 wait that doubles from 0.5 to 30 seconds. A broker that ended because a sync failed stays down:
 starting it again is a decision for a person who has looked at the disk. A child that hangs, by the
-signs of life that it gives (`management.alive`), is killed, and started again in the same way.
+signs of life that it gives (`management.alive`), is killed, and started again in the same way. What
+starts again has the settings in force: those that take effect after a restart wait for that of the
+whole appliance, and a file that cannot be read any more keeps no part down.
 
 SIGHUP reads the settings again, here and in the children; when the terminal it was started from is
 gone, it ends the appliance instead.
@@ -15,6 +17,7 @@ gone, it ends the appliance instead.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -29,11 +32,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker.process import lifetime
+from broker.process import lifetime, pulse
 from broker.serving import reloading
-from broker.settings.config import Config, ConfigError
+from broker.settings.config import IN_FORCE, Config, ConfigError, in_force
 from management import alive
-from management.starting import PORTS, StartError, check_ports, prepare, read_note
+from management.starting import (
+    PORTS,
+    StartError,
+    boot,
+    check_ports,
+    prepare,
+    read_note,
+    start_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +89,12 @@ def _is_terminal() -> bool:
         return False
 
 
+def _remove(path: Path) -> None:
+    """At the end. A disk that can no longer be written to must not hide how everything ended."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
 @dataclass
 class Child:
     """One process of the appliance, through all its starts."""
@@ -89,7 +106,10 @@ class Child:
     backoff: float = 0.0
     ready: bool = False
     addresses: dict[str, list[Any]] = field(default_factory=dict)
-    watch: alive.Watch = field(init=False)
+    watch: alive.Watch | None = None
+    """Of the run under way."""
+    reload_due: bool = False
+    """Settings have changed, and it could not take the signal yet."""
 
 
 class Supervisor:
@@ -114,6 +134,8 @@ class Supervisor:
         self.next_look = time.monotonic() + alive.LOOK_S
         self.interrupts = 0
         self.reload_asked = False
+        self.addresses_due = False
+        """The file of addresses is behind: the disk took nothing."""
         self.had_terminal = _is_terminal()
         self.broker_failed = False
 
@@ -131,6 +153,9 @@ class Supervisor:
                 self._look_for_hanging()
                 if self.reload_asked:
                     self._reload()
+                self._pass_on_reload()
+                if self.addresses_due:
+                    self._write_addresses()
                 if self.status is None:
                     self._sleep()
         finally:
@@ -160,16 +185,26 @@ class Supervisor:
         self.config = reloaded.config
         reloading.follow(log, "serve", reloaded)
         for child in self.children.values():
-            if child.process is not None and catches_hangup(child.process.pid):
+            child.reload_due = child.process is not None
+
+    def _pass_on_reload(self) -> None:
+        """Let the children read the settings again, each once it takes the signal: one that is in
+        its start has read them before they changed."""
+        for child in self.children.values():
+            if child.reload_due and child.process and catches_hangup(child.process.pid):
+                child.reload_due = False
                 child.process.send_signal(signal.SIGHUP)
 
     def _sleep(self) -> None:
         due = [child.start_at for child in self.children.values() if child.start_at is not None]
         timeout = max(0.0, min([self.next_look, *due]) - time.monotonic())
-        if not all(child.ready for child in self.children.values() if child.process):
+        if any(child.reload_due or not child.ready for child in self._running()):
             timeout = min(timeout, READY_POLL)
         select.select([self.wake_read], [], [], timeout)
         self._drain()
+
+    def _running(self) -> list[Child]:
+        return [child for child in self.children.values() if child.process is not None]
 
     def _drain(self) -> None:
         try:
@@ -190,25 +225,62 @@ class Supervisor:
         child.start_at = None
         child.started_at = time.monotonic()
         child.ready = not PORTS[child.name]  # it listens nowhere
-        child.watch = alive.Watch(self.config.hang_timeout)
-        self._note(child).unlink(missing_ok=True)
-        alive.file_of(self.config.run_dir, child.name).unlink(missing_ok=True)
-        child.process = subprocess.Popen(
-            [*self.command, child.name, *self.argv, *self._kept_ports(child)],
-            env={**os.environ, lifetime.VARIABLE: str(self.lifetime_read)},
-            stdin=subprocess.DEVNULL,
-            pass_fds=[self.lifetime_read],
-            start_new_session=True,
-        )
+        child.reload_due = False
+        try:
+            self._note(child).unlink(missing_ok=True)
+            child.watch = alive.Watch(self.config.hang_timeout)
+            child.process = self._spawn(child, child.watch)
+        except OSError as error:
+            self._close_watch(child)
+            self._not_started(child, error)
+            return
         self._write_addresses()
 
-    def _kept_ports(self, child: Child) -> list[str]:
-        """Options that keep the ports the kernel chose at the child's first start."""
+    def _spawn(self, child: Child, watch: alive.Watch) -> subprocess.Popen[bytes]:
+        ports = self._kept_ports(child)
         options = []
+        for name, port in ports.items():
+            options += ["--" + name.replace("_", "-"), str(port)]
+        process = subprocess.Popen(
+            [*self.command, child.name, *self.argv, *options],
+            env={
+                **os.environ,
+                lifetime.VARIABLE: str(self.lifetime_read),
+                pulse.VARIABLE: str(watch.write),
+                IN_FORCE: in_force(self.config, ports),
+            },
+            stdin=subprocess.DEVNULL,
+            pass_fds=[self.lifetime_read, watch.write],
+            start_new_session=True,
+        )
+        watch.handed_over()
+        return process
+
+    def _not_started(self, child: Child, error: OSError) -> None:
+        """The machine has no room for a process at this moment."""
+        if not self.announced:
+            print(f"leveret serve: cannot start {child.name}: {error.strerror}", file=sys.stderr)
+            self.status = os.EX_OSERR
+            return
+        self._start_later(child)
+        log.error(
+            "cannot start %s: %s; it is tried again in %g s",
+            child.name,
+            error.strerror,
+            child.backoff,
+        )
+
+    def _start_later(self, child: Child) -> None:
+        child.backoff = min(max(child.backoff * 2, BACKOFF_FIRST), BACKOFF_MAX)
+        child.start_at = time.monotonic() + child.backoff
+
+    def _kept_ports(self, child: Child) -> dict[str, int]:
+        """Settings of ports that the kernel chose at the child's first start, and that it keeps."""
+        ports = {}
         for listener, name in PORTS[child.name].items():
             if getattr(self.config, name) in (0, -1) and listener in child.addresses:
-                options += ["--" + name.replace("_", "-"), str(child.addresses[listener][1])]
-        return options
+                ports[name] = int(child.addresses[listener][1])
+        return ports
 
     def _note(self, child: Child) -> Path:
         """Where a child says that it listens, and where."""
@@ -237,24 +309,45 @@ class Supervisor:
         if time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + alive.LOOK_S
-        for child in self.children.values():
-            file = alive.file_of(self.config.run_dir, child.name)
-            if child.process is not None and child.watch.hangs(file):
-                log.error(
-                    "%s has hung for %g s; it is killed", child.name, self.config.hang_timeout
-                )
-                child.process.kill()
+        for child in self._running():
+            assert child.process is not None and child.watch is not None
+            # One that is not ready may read a large store, or import many definitions.
+            if not child.watch.hangs() or not child.ready:
+                continue
+            if alive.waits_for_disk(child.process.pid):
+                if not child.watch.disk_told:
+                    log.error("%s waits for the disk and does nothing else", child.name)
+                child.watch.disk_told = True
+                continue
+            log.error("%s has hung for %g s; it is killed", child.name, self.config.hang_timeout)
+            child.process.kill()
+
+    def _unfinished_addresses(self) -> Path:
+        return self.config.addresses_file.with_suffix(".new")
 
     def _write_addresses(self) -> None:
+        """Write down where everything is. On a full disk it is tried again at each turn."""
         merged: dict[str, Any] = {}
         pids = {"supervisor": os.getpid()}
+        for child in self._running():
+            assert child.process is not None
+            pids[child.name] = child.process.pid
         for child in self.children.values():
             merged.update(child.addresses)
-            if child.process is not None:
-                pids[child.name] = child.process.pid
-        temporary = self.config.addresses_file.with_suffix(".new")
-        temporary.write_text(json.dumps({**merged, "pid": pids}) + "\n", encoding="utf-8")
-        temporary.replace(self.config.addresses_file)
+        # Numbers of processes are given out again, and after a power cut the file is still there.
+        starts = {name: start_of(pid) for name, pid in pids.items()}
+        note = {**merged, "pid": pids, "started": starts, "boot": boot()}
+        file = self.config.addresses_file
+        temporary = self._unfinished_addresses()
+        try:
+            temporary.write_text(json.dumps(note) + "\n", encoding="utf-8")
+            temporary.replace(file)
+        except OSError as error:
+            if not self.addresses_due:
+                log.error("cannot write %s: %s; it is tried again", file, error.strerror)
+            self.addresses_due = True
+        else:
+            self.addresses_due = False
 
     def _announcement(self) -> str:
         listeners = {**self.children["broker"].addresses, **self.children["web"].addresses}
@@ -318,7 +411,13 @@ class Supervisor:
         status = child.process.wait()
         child.process = None
         child.ready = False
+        self._close_watch(child)
         return status
+
+    def _close_watch(self, child: Child) -> None:
+        if child.watch is not None:
+            child.watch.close()
+            child.watch = None
 
     def _ended(self, child: Child, status: int) -> None:
         how = f"signal {-status}" if status < 0 else f"status {status}"
@@ -336,11 +435,9 @@ class Supervisor:
                 self.config.data_dir,
             )
             return
-        now = time.monotonic()
-        if now - child.started_at >= STEADY_AFTER:
+        if time.monotonic() - child.started_at >= STEADY_AFTER:
             child.backoff = 0.0
-        child.backoff = min(max(child.backoff * 2, BACKOFF_FIRST), BACKOFF_MAX)
-        child.start_at = now + child.backoff
+        self._start_later(child)
         log.error("%s ended with %s; it is started again in %g s", child.name, how, child.backoff)
 
     # --- stopping ----------------------------------------------------------------------------
@@ -356,9 +453,9 @@ class Supervisor:
                 if status == 0 and ended not in (0, -signal.SIGTERM):
                     status = ended if ended > 0 else 1
         for child in self.children.values():
-            self._note(child).unlink(missing_ok=True)
-            alive.file_of(self.config.run_dir, child.name).unlink(missing_ok=True)
-        self.config.addresses_file.unlink(missing_ok=True)
+            _remove(self._note(child))
+        _remove(self.config.addresses_file)
+        _remove(self._unfinished_addresses())
         os.close(self.lifetime_write)
         if self.announced:
             print("stopped", flush=True)

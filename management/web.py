@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from broker.process import allocator
+from broker.process import allocator, pulse
 from broker.process.allocator import give_memory_back
 from broker.process.garbage import Garbage
 from broker.serving.certificates import CertificateError
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 STOP_PATIENCE_S = 3
 DESCRIPTORS_KEPT = 100
 GARBAGE_EVERY_S = 1.0
+NOTE_AGAIN_S = 1.0
 KEPT_LONGER_S = 1
 """A request may be on its way when `http_keep_alive` is over."""
 
@@ -204,6 +205,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload.ask)
+    pulse.begin(loop.call_later)
     listening = asyncio.create_task(SESSIONS.listen(), name="session events")
     serving = [
         asyncio.create_task(server.serve(bound), name=name)
@@ -212,14 +214,15 @@ async def _serve(
     await asyncio.gather(*(server.accepting.wait() for server in servers))
     collecting = asyncio.create_task(_collect_garbage(servers), name="garbage")
     note = config.run_dir / "web.json"
-    _write_note(note, sockets)
+    noting = asyncio.create_task(_keep_noting(note, sockets), name="note")
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([stopping, *serving], return_when=asyncio.FIRST_COMPLETED)
+    noting.cancel()
     note.unlink(missing_ok=True)
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*serving)
-    beside = (listening, stopping, collecting)
+    beside = (listening, stopping, collecting, noting)
     for task in beside:
         task.cancel()
     await asyncio.gather(*beside, return_exceptions=True)
@@ -242,6 +245,26 @@ async def _collect_garbage(servers: list[_Server]) -> None:
         if isinstance(loop, EventLoop):
             loop.walk_over_young = None
         garbage.stop()
+
+
+async def _keep_noting(note: Path, sockets: list[tuple[str, list[socket.socket]]]) -> None:
+    """Writes the note, and while the disk takes nothing tries again: pages are served meanwhile."""
+    is_told = False
+    while True:
+        try:
+            _write_note(note, sockets)
+        except OSError as error:
+            if not is_told:
+                log.error(
+                    "cannot write %s: %s; it is tried again every %g s",
+                    note,
+                    error.strerror,
+                    NOTE_AGAIN_S,
+                )
+            is_told = True
+            await asyncio.sleep(NOTE_AGAIN_S)
+        else:
+            return
 
 
 def _write_note(path: Path, sockets: list[tuple[str, list[socket.socket]]]) -> None:

@@ -10,9 +10,9 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
+from broker.process import pulse
 from broker.serving import reloading
 from broker.settings.config import Config, ConfigError
-from management import alive
 
 
 class Worker:
@@ -26,7 +26,8 @@ class Worker:
         self._told: asyncio.Event | None = None
 
     def listen(self) -> None:
-        """Catches signals from now on; `until_told` does it at the latest."""
+        """Catches signals from now on, and gives the supervisor signs of life; `until_told` does it
+        at the latest."""
         if self._told is not None:
             return
         self._told = asyncio.Event()
@@ -34,6 +35,7 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
+        pulse.begin(loop.call_later)
 
     async def until_told(self, *tasks: asyncio.Task[None]) -> None:
         """Returns on SIGTERM and SIGINT, or when one of the tasks has ended: it has failed, and the
@@ -47,14 +49,12 @@ class Worker:
     async def work(self, *works: Coroutine[Any, Any, None]) -> None:
         """Runs them until a signal ends the process; raises what one of them failed with. The
         supervisor restarts it if it hangs meanwhile."""
-        pulse = asyncio.create_task(alive.beat(alive.file_of(self.config.run_dir, self._name)))
         tasks = [asyncio.create_task(each) for each in works]
         await self.until_told(*tasks)
         failed = [task for task in tasks if task.done()]
         for task in tasks:
             task.cancel()
-        pulse.cancel()
-        await asyncio.gather(pulse, *tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for task in failed:
             task.result()
 

@@ -24,6 +24,7 @@ from broker.access import Access
 from broker.kernel import clock
 from broker.kernel.contracts import Topology
 from broker.kernel.turn import Turn
+from broker.process import pulse
 from broker.process.allocator import map_large_blocks
 from broker.process.logs import inform
 from broker.server.admission import Admission
@@ -245,6 +246,7 @@ class Broker(SignIn):
     async def start(self) -> None:
         """Starts the threads, opens every listener, then says where they are. Raises StartError."""
         self.loop = loop = asyncio.get_running_loop()
+        pulse.begin(loop.call_later)
         self.timers.start(loop)
         self.turn.schedule = loop.call_soon
         self.logins = Logins(self.access, self.config)

@@ -15,6 +15,7 @@ cannot be read is a `ConfigError`, which the commands print as one line and exit
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,9 @@ from broker.settings.sources import (
     from_command_line,
     from_environment,
     from_file,
+)
+from broker.settings.sources import (
+    IN_FORCE as IN_FORCE,
 )
 from broker.settings.sources import (
     ConfigError as ConfigError,
@@ -66,7 +70,14 @@ def setting(
 ) -> Any:
     """A field of `Config` that is a setting. `kind` is a key of `quantities.READERS`."""
     read = quantities.reader(kind, **bounds)
-    metadata = {"section": section, "kind": kind, "text": text, "read": read, "reload": reload}
+    metadata = {
+        "section": section,
+        "kind": kind,
+        "text": text,
+        "read": read,
+        "reload": reload,
+        "secret": secret,
+    }
     return field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -75,7 +86,11 @@ class Config:
     """The settings of one appliance. Sizes are bytes, times are seconds."""
 
     data_dir: Path = setting(
-        "main", Path("data"), "path", "directory that holds everything the appliance keeps"
+        "main",
+        Path("data"),
+        "path",
+        "directory that holds everything the appliance keeps",
+        needed=True,
     )
     bind: tuple[str, ...] = setting(
         "main",
@@ -1313,10 +1328,12 @@ class Config:
     smtp_url: str = setting(
         "reports",
         "",
-        "text",
+        "secret",
         "the server that mails results: smtp://user:password@host:587 (STARTTLS, except to this"
         " machine) or smtps://host:465; empty: no mail",
         secret=True,
+        needed=False,
+        printable=True,
     )
     smtp_from: str = setting(
         "reports", "leveret@localhost", "name", "whom mails with results are from"
@@ -1554,6 +1571,31 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     return _checked(values, tuple(argv), tuple(warnings))
 
 
+def in_force(config: Config, kept: Mapping[str, Any]) -> str:
+    """The settings that differ from their defaults, as a child reads them with `as_in_force`; those
+    in `kept` have other values for it."""
+    changed = {}
+    for item in settings():
+        value = kept.get(item.name, getattr(config, item.name))
+        # Equal is not the same: a number may be a size, or a share of the memory.
+        if value != item.default or type(value) is not type(item.default):
+            changed[item.name] = value
+    return json.dumps(changed, default=str)
+
+
+def as_in_force(text: str, argv: Sequence[str]) -> Config:
+    """The settings that a process's supervisor has, whatever the file says meanwhile. `argv` is its
+    command line, which is read again on SIGHUP."""
+    values = json.loads(text)
+    for item in settings():
+        value = values.get(item.name)
+        if isinstance(value, list):
+            values[item.name] = tuple(value)
+        elif value is not None and item.kind == "path":
+            values[item.name] = Path(value)
+    return Config(**values, argv=tuple(argv))
+
+
 def help_text(command: str, summary: str) -> str:
     """What a command prints for `--help`."""
     lines = [f"usage: {program()} {command} [options]", "", summary, "", "options:"]
@@ -1564,7 +1606,7 @@ def help_text(command: str, summary: str) -> str:
             if item.section == section:
                 value = "" if item.is_flag else " " + item.kind.replace(" ", "-").upper()
                 default = item.shown_default()
-                shown = f" ({default})" if default and item.kind != "secret" else ""
+                shown = f" ({default})" if default and not item.secret else ""
                 shown += " [SIGHUP]" if item.reload else ""
                 lines += _help_row(item.option + value, item.text + shown)
     lines += [

@@ -32,8 +32,13 @@ TLS_VERSIONS = ("1.2", "1.3")
 TLS_VERIFY = ("none", "optional", "required")
 TLS_LOGIN = ("distinguished_name", "common_name", "subject_alternative_name")
 TLS_SAN = ("dns", "email", "ip", "uri")
+HIDDEN = "not shown"
+"""In place of a secret."""
 
 _SPARK_OPTION = re.compile(r"spark(\.[\w-]+)+=\S+", re.ASCII)
+_SPARK_SECRET = re.compile(
+    r"(spark[^\s,=]*(?:secret|passw|token|key|credential)[^\s,=]*=)[^\s,]+", re.IGNORECASE
+)
 _NAMED_PATH = re.compile(r"[\w.-]+=/\S+", re.ASCII)
 _NUMBER = re.compile(r"\s*(\d+(?:[._]\d+)*)\s*([A-Za-z]*)\s*", re.ASCII)
 
@@ -71,6 +76,11 @@ def shown(value: Any, kind: str) -> str:
     if kind == "keepalive":
         return ":".join(str(each) for each in value)
     return str(value)
+
+
+def without_secrets(text: str) -> str:
+    """Options of Spark without the values of those whose names say that they are secret."""
+    return _SPARK_SECRET.sub(lambda match: match[1] + HIDDEN, text)
 
 
 def read_size(text: str, least: int = 0, most: int = 2**63 - 1) -> int:
@@ -149,10 +159,13 @@ def read_flag(text: str) -> bool:
     return value
 
 
-def read_path(text: str) -> Path | None:
-    if "\0" in text:
+def read_path(text: str, needed: bool = False) -> Path | None:
+    if "\0" in text or (needed and not text):
         raise BadValue("a path")
-    return Path(text).expanduser() if text else None
+    try:
+        return Path(text).expanduser() if text else None
+    except RuntimeError:
+        raise BadValue("a path: the user behind ~ has no home directory") from None
 
 
 def read_address(text: str) -> str:
@@ -238,10 +251,10 @@ def read_object_store(text: str) -> str:
     return text.rstrip("/")
 
 
-def read_secret(text: str) -> str:
-    if not text:
+def read_secret(text: str, needed: bool = True, printable: bool = False) -> str:
+    if needed and not text:
         raise BadValue("set: it is empty")
-    return text
+    return read_text(text) if printable else text
 
 
 def read_schedule(text: str) -> str:

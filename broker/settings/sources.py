@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from broker.process import lifetime, pulse
 from broker.settings import quantities
 from broker.settings.quantities import BadValue
 
 DEFAULT_FILE = Path("/etc/leveret/leveret.ini")
 ENVIRONMENT_PREFIX = "LEVERET_"
+IN_FORCE = "LEVERET_IN_FORCE"
+"""The variable in which the supervisor gives its children the settings as they are in force."""
+HIDDEN = quantities.HIDDEN
 
 
 class ConfigError(Exception):
@@ -36,6 +40,8 @@ class Setting:
     read: Callable[[str], Any]
     reload: bool
     """Whether SIGHUP changes it; else a new value takes effect after a restart."""
+    secret: bool
+    """Whether its value is a password, or holds one: it is never shown."""
 
     @property
     def option(self) -> str:
@@ -55,16 +61,28 @@ class Setting:
 
     def shown(self, value: Any) -> str:
         """A value of this setting as `shown_default` shows the default; never a secret."""
-        if self.kind == "secret":
-            return "not shown" if value else ""
-        return quantities.shown(value, self.kind)
+        return self.shown_text(quantities.shown(value, self.kind))
+
+    def shown_text(self, text: str) -> str:
+        """A value as a person has written it, without what is secret in it."""
+        if self.secret:
+            return HIDDEN if text else ""
+        return quantities.without_secrets(text) if self.kind == "spark options" else text
+
+    def public(self, value: Any) -> Any:
+        """The value itself, without what is secret in it."""
+        if self.secret:
+            return HIDDEN if value else value
+        if self.kind == "spark options":
+            return tuple(quantities.without_secrets(word) for word in value)
+        return value
 
 
 def _read(item: Setting, text: str, where: str) -> Any:
     try:
         return item.read(text)
     except BadValue as error:
-        shown = "the value" if item.kind == "secret" else repr(text)
+        shown = "the value" if item.secret or item.shown_text(text) != text else repr(text)
         raise ConfigError(f"{where}: {shown} is not {error}") from None
 
 
@@ -104,7 +122,11 @@ def from_environment(
     """Values of the `LEVERET_*` variables; unknown ones are warnings. Raises `ConfigError`."""
     by_variable = {item.variable: item for item in table.values()}
     # Read by the build and the tests, not by the appliance.
-    others = {"LEVERET_CONFIG", "LEVERET_BOUNDSCHECK", "LEVERET_LIFETIME_FD"}
+    others = {
+        "LEVERET_CONFIG",
+        "LEVERET_BOUNDSCHECK",
+        *(lifetime.VARIABLE, pulse.VARIABLE, IN_FORCE),
+    }
     values: dict[str, Any] = {}
     for name in sorted(environ):
         item = by_variable.get(name)
@@ -135,7 +157,7 @@ def from_file(
     except UnicodeDecodeError:
         raise ConfigError(f"cannot read {path}: it is not UTF-8 text") from None
     except configparser.Error as error:
-        raise ConfigError(f"cannot read {path}: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"cannot read {path}: {_fault(error)}") from None
     values: dict[str, Any] = {}
     for section in parser.sections():
         if section not in sections:
@@ -158,6 +180,17 @@ def from_file(
                     value = path.parent / value
                 values[key] = value
     return values
+
+
+def _fault(error: configparser.Error) -> str:
+    """What is wrong in a file, without its lines: a password may be in them."""
+    if isinstance(error, configparser.MissingSectionHeaderError):
+        return f"line {error.lineno} stands before the first [section]"
+    if isinstance(error, configparser.ParsingError):
+        numbers = ", ".join(str(number) for number, _ in error.errors)
+        plural = "" if len(error.errors) == 1 else "s"
+        return f"neither [section] nor name = value in line{plural} {numbers}"
+    return " ".join(str(error).split())
 
 
 def _nearest(name: str, names: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 
@@ -60,11 +60,31 @@ def resident_memory() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def memory_limit() -> int:
-    """Bytes of memory of the machine, or of the control group if that is less."""
+def memory_limit(
+    groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> int:
+    """Bytes of memory of the machine, or of the control groups that this process is in if one of
+    them allows less: a service manager limits one further down than the root."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    place = PurePosixPath(_own_group(own).strip("/"))
+    limits = [_group_limit(groups / above) for above in (place, *place.parents)]
+    return min([machine, *(limit for limit in limits if limit is not None)])
+
+
+def _own_group(own: Path) -> str:
+    """Where this process is in the tree of control groups (v2)."""
     try:
-        text = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        lines = own.read_text().splitlines()
     except OSError:
-        return machine
-    return min(machine, int(text)) if text.isdecimal() else machine
+        return ""
+    found = next((line[3:] for line in lines if line.startswith("0::")), "")
+    # Of a process that is outside of the tree that is visible here.
+    return "" if ".." in PurePosixPath(found).parts else found
+
+
+def _group_limit(group: Path) -> int | None:
+    try:
+        text = (group / "memory.max").read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None

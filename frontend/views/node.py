@@ -73,10 +73,12 @@ def _settings(overrides: dict[str, Any]) -> list[dict[str, Any]]:
                 {
                     "name": item.name,
                     "help": item.text,
-                    "value": _shown(value, item.kind),
+                    "value": _shown(item.public(value), item.kind),
                     "default": _shown(item.default, item.kind),
                     "is_default": is_default,
-                    "configured": None if changed is None else _shown(configured, item.kind),
+                    "configured": (
+                        None if changed is None else _shown(item.public(configured), item.kind)
+                    ),
                     "variable": item.variable,
                     "reload": item.reload,
                 }

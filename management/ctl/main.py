@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import getpass
+import io
+import json
 import os
 import signal
 import sys
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.settings import config as settings
+from management import starting
 from management.broker_client import BrokerClient, BrokerError, Push
 from management.ctl import commands as commands
 from management.ctl import helping, output, parsing
@@ -29,7 +33,6 @@ from management.ctl.table import (
     Command,
     CommandError,
 )
-from management.starting import is_ours, read_note
 
 TIMEOUT_S = 60.0
 _STATUSES = {
@@ -43,11 +46,27 @@ _STATUSES = {
     "too_many_attempts": TEMPORARY,
 }
 """Exit status for the `error` words of the control socket; the others are 65."""
+ESCAPED = "leveret_escaped"
+"""What becomes of characters that a terminal's encoding lacks."""
 _HELP = ("--help", "-h", "-?")
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """Writes a character that an encoding lacks as JSON does, so that JSON stays JSON."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    shown = json.dumps(error.object[error.start : error.end])
+    return shown[1:-1], error.end
+
+
+codecs.register_error(ESCAPED, _escape)
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command line that follows `ctl`; returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=ESCAPED)
     try:
         name, words = parsing.split(argv)
         if name is None or any(word in _HELP for word in words):
@@ -246,10 +265,7 @@ class _Call:
 
     def process(self) -> int:
         config = self.settings()
-        pids = read_note(config.addresses_file).get("pid")
-        pid = pids.get("supervisor") if isinstance(pids, dict) else None
-        if not is_ours(pid):
-            pid = read_note(config.run_dir / "broker.json").get("pid")
-        if not isinstance(pid, int) or not is_ours(pid):
+        pid = starting.noted(config).get("supervisor") or starting.lone_broker(config)
+        if pid is None:
             raise CommandError(f"no broker runs on {config.data_dir}", UNAVAILABLE)
         return pid

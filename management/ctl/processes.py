@@ -18,8 +18,9 @@ from management.ctl.table import (
     enter,
     runs,
 )
+from management.starting import PORTS
 
-STOP_TIMEOUT_S = 60.0
+STOP_MARGIN_S = 10.0
 
 
 # Processes.
@@ -59,7 +60,8 @@ async def rotate_logs(call: Call) -> str:
     Command(
         name="stop",
         group="node",
-        help="Stops the appliance, or a broker that runs alone, and waits until it has ended.",
+        help="Stops the appliance, or a broker that runs alone, and waits until it has ended: "
+        "without --timeout as long as its parts may take one after the other (stop_timeout).",
         examples=("stop", "stop --timeout 30"),
         says="Stopping ...",
         also=("shutdown",),
@@ -67,7 +69,7 @@ async def rotate_logs(call: Call) -> str:
 )
 async def stop(call: Call) -> str:
     pid = call.process()
-    patience = call.timeout if call.timeout is not None else STOP_TIMEOUT_S
+    patience = stop_patience(call.timeout, call.settings().stop_timeout)
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -89,6 +91,11 @@ async def stop(call: Call) -> str:
     finally:
         os.close(descriptor)
     return f"Process {pid} has ended"
+
+
+def stop_patience(timeout: float | None, stop_timeout: float) -> float:
+    """Seconds to wait: as asked for, or as long as the parts may take one after the other."""
+    return len(PORTS) * stop_timeout + STOP_MARGIN_S if timeout is None else timeout
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -51,6 +51,42 @@ def test_it_takes_the_file_from_the_option(tmp_path: Path) -> None:
     assert load(["--config", environ["LEVERET_CONFIG"]], NO_FILE).amqp_port == 9
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[login]\ndefault_password hunter2\n", "neither [section] nor name = value in line 2"),
+        ("default_password hunter2\n", "line 1 stands before the first [section]"),
+        ("[login]\na b\n\nhunter2\n", "neither [section] nor name = value in lines 2, 4"),
+    ],
+)
+def test_it_tells_a_faulty_line_by_its_number_alone(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load([], ini(tmp_path, text))
+    assert str(caught.value) == f"cannot read {tmp_path / 'leveret.ini'}: {told}"
+
+
+def test_it_refuses_to_have_no_data_directory() -> None:
+    with pytest.raises(ConfigError, match="LEVERET_DATA_DIR: '' is not a path"):
+        load([], {**NO_FILE, "LEVERET_DATA_DIR": ""})
+
+
+def test_it_refuses_a_home_directory_that_it_does_not_find() -> None:
+    told = "--data-dir: '~nosuchuser/x' is not a path: the user behind ~ has no home directory"
+    with pytest.raises(ConfigError, match=told):
+        load(["--data-dir", "~nosuchuser/x"], NO_FILE)
+
+
+def test_it_shows_no_secret_among_the_options_of_spark() -> None:
+    text = "spark.hadoop.fs.s3a.secret.key=hunter2, spark.executor.memory=2g"
+    (item,) = [one for one in config.settings() if one.name == "spark_options"]
+    shown = "spark.hadoop.fs.s3a.secret.key=not shown, spark.executor.memory=2g"
+    assert item.shown_text(text) == item.shown(item.read(text)) == shown
+    assert item.public(item.read(text)) == tuple(shown.split(", "))
+    with pytest.raises(ConfigError) as caught:
+        load(["--spark-options", f"{text} memory"], NO_FILE)
+    assert "hunter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize("item", list(config.settings()), ids=lambda item: item.name)
 def test_it_reads_back_every_default_it_shows(item: config.Setting) -> None:
     if item.default not in (None, ()):
@@ -143,7 +179,7 @@ def test_it_keeps_a_bad_password_to_itself() -> None:
     ("text", "told"),
     [
         ("[ampq]\n", "unknown section [ampq]"),
-        ("no section\n", "File contains no section headers"),
+        ("no section\n", "line 1 stands before the first [section]"),
         ("[amqp]\namqp_port = 1\namqp_port = 2\n", "already exists"),
         ("[amqp]\namqp_port = x\n", "leveret.ini: amqp_port: 'x' is not a port"),
     ],

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,10 @@ import pytest
 import yaml
 
 from broker.settings import config
+from management.ctl.main import main
+from management.starting import PORTS
 from tests.appliance import ROOT
+from tests.conftest import Make
 
 DOCKER = ROOT / "docker"
 SETTINGS = {item.variable: item for item in config.settings()}
@@ -72,7 +79,54 @@ def test_it_offers_the_default_ports() -> None:
 
 def test_it_waits_longer_for_the_container_than_the_appliance_takes_to_stop() -> None:
     grace = int(compose()["services"]["leveret"]["stop_grace_period"].removesuffix("s"))
-    assert grace > 3 * SETTINGS["LEVERET_STOP_TIMEOUT"].default
+    assert grace > len(PORTS) * SETTINGS["LEVERET_STOP_TIMEOUT"].default
+
+
+def test_it_has_a_data_directory_that_its_user_owns() -> None:
+    """A new volume gets the owner of the directory that it is mounted on."""
+    (volume,) = [rest for name, rest in instructions() if name == "VOLUME"]
+    made = [rest for name, rest in instructions() if name == "RUN" and "useradd" in rest]
+    (install,) = [part for part in made[0].split("&&") if part.split()[:1] == ["install"]]
+    assert {"--directory", "--owner=leveret", "--group=leveret", volume} <= set(install.split())
+
+
+def healthy(directory: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the health check on a data directory."""
+    text = (DOCKER / "entrypoint.sh").read_text()
+    (check,) = re.findall(r"-c '\n(.*?)\n'", text, re.DOTALL)
+    return subprocess.run(
+        [sys.executable, "-c", check],
+        env={**os.environ, "LEVERET_DATA_DIR": str(directory)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_it_is_healthy_while_the_broker_serves_clients(make_leveret: Make) -> None:
+    leveret = make_leveret()
+    assert healthy(leveret.data_dir).returncode == 0
+    assert main(["-q", "--data-dir", str(leveret.data_dir), "stop_app"]) == 0
+    ran = healthy(leveret.data_dir)
+    assert ran.returncode == 1
+    assert "/health answers 503" in ran.stderr
+
+
+def test_it_is_not_healthy_when_the_web_process_only_accepts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (tmp_path / "run").mkdir()
+        note = json.dumps({"http": silent.getsockname()})
+        (tmp_path / "run" / "addresses.json").write_text(note)
+        ran = healthy(tmp_path)
+    assert ran.returncode == 1
+    assert "the web process does not answer: TimeoutError" in ran.stderr
+
+
+def test_it_is_not_healthy_before_it_has_started(tmp_path: Path) -> None:
+    ran = healthy(tmp_path)
+    assert ran.returncode == 1
+    assert len(ran.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("path", [DOCKER / "entrypoint.sh", ROOT / ".ci" / "run"])

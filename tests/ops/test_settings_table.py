@@ -86,6 +86,8 @@ GOOD = {
     "web_nice": "7",
     "web_turn": "2 ms",
 }
+# Rows that take what is bad for others of their kind.
+BAD = {"smtp_url": "a\x07"}
 WITH = {
     "tls_key_file": ["--tls-cert-file=/certificate"],
     "tls_verify": ["--tls-ca-file=/authorities"],
@@ -125,10 +127,10 @@ def test_a_value_is_the_same_wherever_it_is_written(item: Setting, tmp_path: Pat
     "item", [item for item in ROWS if item.kind not in TAKE_ANYTHING], ids=lambda item: item.name
 )
 def test_a_bad_value_is_told_with_its_place(item: Setting, tmp_path: Path) -> None:
-    bad = KINDS[item.kind].bad
+    bad = BAD.get(item.name, KINDS[item.kind].bad)
     file = tmp_path / "leveret.ini"
     file.write_text(f"[{item.section}]\n{item.name} = {bad}\n")
-    shown = "the value" if item.kind == "secret" else repr(bad)
+    shown = "the value" if item.secret else repr(bad)
     for argv, environ, place in (
         ([], {"LEVERET_CONFIG": str(file)}, f"{file}: {item.name}"),
         ([], {"LEVERET_CONFIG": "", item.variable: bad}, item.variable),
@@ -137,6 +139,19 @@ def test_a_bad_value_is_told_with_its_place(item: Setting, tmp_path: Path) -> No
         with pytest.raises(ConfigError) as caught:
             load(argv, environ)
         assert re.fullmatch(rf"{re.escape(f'{place}: {shown} is not ')}.+", str(caught.value))
+
+
+@pytest.mark.parametrize("item", ROWS, ids=lambda item: item.name)
+def test_a_child_gets_the_value_that_its_supervisor_has(item: Setting, tmp_path: Path) -> None:
+    text = good(item)
+    if item.name == "default_password_file":
+        (tmp_path / "password").write_text("from a file\n")
+        text = str(tmp_path / "password")
+    more, nothing = WITH.get(item.name, []), {"LEVERET_CONFIG": ""}
+    loaded = load([*more, f"{item.option}={text}"], nothing)
+    got = config.as_in_force(config.in_force(loaded, {}), ["--amqp-port=1"])
+    assert got == loaded
+    assert got.argv == ("--amqp-port=1",)
 
 
 def test_help_and_document_have_every_row() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from management.reports.placement import is_locked
+from management.supervisor import catches_hangup
 
 FAKE = Path(__file__).parent / "fake" / "manage.py"
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -228,18 +230,89 @@ def test_it_starts_a_crashed_child_again(start: Start, tmp_path: Path) -> None:
     assert "web ended with signal 9; it is started again in 0.5 s" in output
 
 
-def test_it_kills_a_child_that_hangs_and_starts_it_again(start: Start, tmp_path: Path) -> None:
-    process = start(bridges=["hangs"])
+def until_lived(tmp_path: Path, line: str, times: int = 1) -> None:
+    deadline = time.monotonic() + 60
+    while life(tmp_path).count(line) < times:
+        assert time.monotonic() < deadline, life(tmp_path)
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("child", ["broker", "web", "reports", "tiers", "bridges"])
+def test_it_kills_a_child_that_hangs_and_starts_it_again(
+    start: Start, tmp_path: Path, child: str
+) -> None:
+    process = start(**{child: ["hangs"]})
     output = until_ready(process)  # on a slow machine it may hang long enough before that
     until_started(tmp_path)
+    until_lived(tmp_path, f"{child} started", 2)
+    process.terminate()
+    output += process.communicate(timeout=60)[0]
+    assert f"{child} has hung for" in output
+    assert f"{child} ended with signal 9; it is started again in 0.5 s" in output
+
+
+def test_it_does_not_kill_a_child_that_is_not_ready(start: Start, tmp_path: Path) -> None:
+    """A broker may import many definitions at its start."""
+    process = start(broker=["hangs", "silent"], bridges=["hangs"])
+    until_started(tmp_path)
+    # Both have given their last sign; the failed start of the one ends the appliance.
+    output, _ = process.communicate(timeout=60)
+    assert "bridges has hung for" in output
+    assert "broker has hung for" not in output
+
+
+def test_it_goes_on_while_it_cannot_write_the_addresses(start: Start, tmp_path: Path) -> None:
+    obstacle = tmp_path / "d" / "run" / "addresses.new"
+    obstacle.mkdir(parents=True)
+    process = start()
+    output = until_ready(process)
+    until_started(tmp_path)
+    assert output.count("addresses.json: Is a directory; it is tried again") == 1
+    obstacle.rmdir()
     deadline = time.monotonic() + 60
-    while life(tmp_path).count("bridges started") < 2:
+    while not (tmp_path / "d" / "run" / "addresses.json").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.terminate()
-    output += process.communicate(timeout=60)[0]
-    assert "bridges has hung for" in output
-    assert "bridges ended with signal 9; it is started again in 0.5 s" in output
+    assert process.wait(60) == 0
+
+
+def test_it_starts_a_child_later_when_the_machine_has_no_room_for_it(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start()
+    until_ready(process)
+    until_started(tmp_path)
+    before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    os.kill(pids(tmp_path)["web"], signal.SIGKILL)
+    assert process.stdout is not None
+    assert "web ended with signal 9" in process.stdout.readline()
+    line = process.stdout.readline()
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, before)
+    assert "cannot start web: Too many open files; it is tried again in 1 s" in line
+    until_lived(tmp_path, "web started", 2)
+    process.terminate()
+    assert process.wait(60) == 0
+
+
+def test_a_child_in_its_start_reads_the_settings_again_as_soon_as_it_can(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start(broker=["late"], bridges=["late"])
+    until_ready(process)
+    until_started(tmp_path)
+    children = pids(tmp_path)
+    os.kill(children["bridges"], signal.SIGUSR1)
+    deadline = time.monotonic() + 60
+    while not catches_hangup(children["bridges"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGHUP)
+    # The supervisor has come to the broker before the bridges.
+    until_lived(tmp_path, "bridges reloaded")
+    os.kill(children["broker"], signal.SIGUSR1)
+    until_lived(tmp_path, "broker reloaded")
 
 
 def test_it_keeps_the_port_that_a_crashed_child_had(start: Start, tmp_path: Path) -> None:

@@ -310,9 +310,9 @@ async def statistics_reset(request: Request[StatisticsReset]) -> Any:
 async def settings_of(request: Request[Settings]) -> Any:
     config = request.broker.config
     return {
-        item.name: _plain(getattr(config, item.name))
+        item.name: _plain(item.public(getattr(config, item.name)))
         for item in settings()
-        if item.kind != "secret"
+        if not item.secret
     }
 
 

@@ -24,10 +24,8 @@ from broker.server.control.requests import Request, bad_request, handles
 from broker.server.pace import Pace
 from broker.serving.certificates import CertificateError, offered
 from broker.settings.config import settings
-from broker.settings.sources import ENVIRONMENT_PREFIX
+from broker.settings.sources import ENVIRONMENT_PREFIX, HIDDEN, Setting
 from broker.stats.node import resident_memory
-
-HIDDEN = "not shown"
 
 
 @handles("memory")
@@ -133,26 +131,28 @@ def _threads() -> list[dict[str, Any]]:
 
 def _command_line() -> list[str]:
     """The words of the command line, secrets hidden, also of `--name=value`."""
-    secret = {item.option for item in settings() if item.kind == "secret"}
-    shown, hides = [], False
+    items = {item.option: item for item in settings()}
+    shown: list[str] = []
+    waiting: Setting | None = None
     for word in sys.orig_argv:
-        option, equals, _ = word.partition("=")
-        if hides:
-            shown.append(HIDDEN)
-        elif option in secret and equals:
-            shown.append(f"{option}={HIDDEN}")
+        option, equals, value = word.partition("=")
+        item = items.get(option)
+        if waiting is not None:
+            shown.append(waiting.shown_text(word))
+            waiting = None
+        elif item is not None and equals:
+            shown.append(f"{option}={item.shown_text(value)}")
         else:
             shown.append(word)
-        hides = option in secret and not equals
+            waiting = None if item is None or item.is_flag else item
     return shown
 
 
 def _environment() -> dict[str, str]:
     """The variables that are settings; those of secrets say only that they are set."""
-    secret = {item.variable for item in settings() if item.kind == "secret"}
-    known = {item.variable for item in settings()}
+    known = {item.variable: item for item in settings()}
     return {
-        name: HIDDEN if name in secret or name not in known else value
+        name: known[name].shown_text(value) if name in known else HIDDEN
         for name, value in sorted(os.environ.items())
         if name.startswith(ENVIRONMENT_PREFIX)
     }

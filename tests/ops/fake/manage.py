@@ -3,7 +3,7 @@
 What a child does comes from LEVERET_TEST_FAKE, a JSON object: child to a list of words.
 `silent`: never ready. `exit=N`: ends at once with status N. `deaf`: ignores SIGTERM.
 `sync fails`: ends with 74 at SIGUSR1. `child`: starts a process of its own. `hangs`: gives one
-sign of life in its first run, and no more.
+sign of life in its first run, and no more. `late`: takes SIGHUP only after SIGUSR1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
-from broker.process import lifetime, logs  # noqa: E402
+from broker.process import lifetime, logs, pulse  # noqa: E402
 from broker.settings import config as settings  # noqa: E402
 from management import alive, starting, supervisor  # noqa: E402
 
@@ -28,6 +28,11 @@ from management import alive, starting, supervisor  # noqa: E402
 def pretend(name: str, config: settings.Config) -> int:
     lifetime.watch(config.stop_timeout)
     words = json.loads(os.environ.get("LEVERET_TEST_FAKE", "{}")).get(name, [])
+
+    def reloaded(*_: object) -> None:
+        with (config.data_dir / "life").open("a") as life:
+            life.write(f"{name} reloaded\n")
+
     for word in words:
         if word.startswith("exit="):
             return int(word[5:])
@@ -38,14 +43,16 @@ def pretend(name: str, config: settings.Config) -> int:
         signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
     if "sync fails" in words:
         signal.signal(signal.SIGUSR1, lambda *_: os._exit(74))
+    if "late" in words:
+        signal.signal(signal.SIGUSR1, lambda *_: signal.signal(signal.SIGHUP, reloaded))
     if "child" in words:
         process = subprocess.Popen(["sleep", "600"])
         (config.data_dir / "grandchild").write_text(str(process.pid))
     with (config.data_dir / "life").open("a") as life:
         life.write(f"{name} started {' '.join(sys.argv[2:])}\n")
-    if "hangs" in words and not (config.data_dir / "hung").exists():
-        (config.data_dir / "hung").touch()
-        alive.file_of(config.run_dir, name).touch()
+    if "hangs" in words and not (config.data_dir / f"{name} hung").exists():
+        (config.data_dir / f"{name} hung").touch()
+        os.write(int(os.environ[pulse.VARIABLE]), b"\0")
     if "silent" not in words:
         note: dict[str, object] = {"pid": os.getpid()}
         note |= {
