@@ -49,6 +49,7 @@ cdef class Holding(Queue):
                       list safe) except -1
     cdef Refused tell_failure(self, Refused refused)
     cdef int go_on(self, list safe) except -1
+    cdef int ask(self, Queue queue, Message* message) except -1
     cdef void end_leaving(self)
     cdef void end_pass(self)
     cdef int give(self, Message* message, Place* place) except -1

@@ -386,13 +386,9 @@ cdef class Holding(Queue):
             for queue in targets:
                 if queue in takers:
                     continue
-                answer = REJECTED
-                if not (self.is_again and queue in self.full):
-                    answer = queue.receive(message, False)
+                answer = self.ask(queue, message)
                 if answer == REJECTED:
                     is_refused = True
-                    if self.is_again:
-                        self.full.add(queue)
                 else:
                     takers.add(queue)
                     self.given |= answer & NEEDS_SYNC
@@ -402,6 +398,17 @@ cdef class Holding(Queue):
                 self.bodies.release(message.reference)
                 message.flags &= ~BODY_IS_REFERENCE
         return REJECTED if is_refused else STORED
+
+    cdef int ask(self, Queue queue, Message* message) except -1:
+        """What a queue answers. One that refused a message before this one in the same pass is not
+        asked: its order would be another."""
+        cdef int answer
+        if not self.is_again:
+            return queue.receive(message, False)
+        answer = REJECTED if queue in self.full else queue.receive(message, False)
+        if answer == REJECTED:
+            self.full.add(queue)
+        return answer
 
     cdef void end_leaving(self):
         """No more queues get the message that was on its way to very many."""
