@@ -68,7 +68,7 @@ def test_new_connections_and_channels_get_the_new_values(broker: Appliance, file
     [
         ("[amqp]\nheartbeat = often\n", "heartbeat: 'often' is not a whole number"),
         ("[amqq]\n", "unknown section [amqq]"),
-        ("no sections\n", "File contains no section headers"),
+        ("no sections\n", "line 1 stands before the first [section]"),
         (None, "No such file or directory"),
     ],
 )

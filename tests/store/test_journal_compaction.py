@@ -198,11 +198,15 @@ def test_a_disk_without_space_for_a_shorter_file_leaves_the_journal_as_it_is(
         inside.tick()
         # It has to grow before the next try.
         assert len(tries) == 1
-    churn_one(inside, "q", 2 * LEAST + 500)
-    inside.tick()
     inside.vhost.declare_queue("last", durable=True)
-    inside.tick()
-    assert journal_of(inside).stat().st_size < 2 * LEAST
+    longest = 0
+    while (length := journal_of(inside).stat().st_size) >= longest:
+        longest = length
+        assert longest < 10 * LEAST
+        inside.vhost.declare_queue("q", durable=True)
+        inside.vhost.delete_queue("q")
+        inside.ring()
+        inside.tick()
     wanted = defined(inside.vhost)
     inside.kill()
     again = Inside(tmp_path / "data").start()
