@@ -34,6 +34,20 @@ def inside(tmp_path: Path) -> Inside:
     return Inside(tmp_path / "data").start()
 
 
+def held_writing(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """The thread that writes a shorter file says that it has begun, and waits until it may end."""
+    begun, may_end = threading.Event(), threading.Event()
+    write_new = disk.write_new
+
+    def held(path: str, pieces: list[bytes]) -> int:
+        begun.set()
+        assert may_end.wait(30)
+        return write_new(path, pieces)
+
+    monkeypatch.setattr(disk, "write_new", held)
+    return begun, may_end
+
+
 def journal_of(inside: Inside) -> Path:
     return Path(inside.vhost.directory) / "definitions.journal"
 
@@ -113,15 +127,7 @@ def test_what_is_defined_outlives_kills_and_the_journal_stays_short(
 def test_nothing_that_is_added_while_a_shorter_file_is_written_gets_lost(
     inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, may_end = threading.Event(), threading.Event()
-    write_new = disk.write_new
-
-    def held(path: str, pieces: list[bytes]) -> int:
-        begun.set()
-        assert may_end.wait(30)
-        return write_new(path, pieces)
-
-    monkeypatch.setattr(disk, "write_new", held)
+    begun, may_end = held_writing(monkeypatch)
     vhost = inside.vhost
     churn_one(inside, "before")
     assert begun.wait(30)
@@ -230,15 +236,7 @@ def test_a_journal_of_what_lives_is_not_written_anew(inside: Inside) -> None:
 def test_a_deleted_vhost_gets_no_journal_back(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, may_end = threading.Event(), threading.Event()
-    write_new = disk.write_new
-
-    def held(path: str, pieces: list[bytes]) -> int:
-        begun.set()
-        assert may_end.wait(30)
-        return write_new(path, pieces)
-
-    monkeypatch.setattr(disk, "write_new", held)
+    begun, may_end = held_writing(monkeypatch)
     journal = journal_of(inside)
     churn_one(inside, "q")
     assert begun.wait(30)
