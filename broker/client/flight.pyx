@@ -13,16 +13,14 @@ from libc.string cimport memcmp
 from broker.client.batch cimport Batch, Entry
 from broker.client.channel cimport ChannelCore, properties_most
 from broker.client.unconfirmed cimport Unconfirmed
-from broker.fields.codec import Malformed
-from broker.fields.tables cimport check_table
-from broker.kernel.buffer cimport load16, load32
+from broker.fields.tables cimport walk_properties
+from broker.kernel.buffer cimport load16
+from broker.schema.errors import FrameError
 from broker.settings.bounds import PUBLISHED_VALUES_MAX
 
 cdef enum:
     ACK = 80
     # Flags of properties.
-    CONTENT_TYPE = 1 << 15
-    CONTENT_ENCODING = 1 << 14
     HEADERS = 1 << 13
     USER_ID = 1 << 4
     # Bits of `Entry.code`: why a message was refused, that its tag is acknowledged alone, that it
@@ -252,24 +250,15 @@ cdef class Flight:
 
     cdef bint fits(self, const uint8_t* listed, size_t length) except -1:
         """Whether the target takes these properties; else `fault` says why not."""
-        cdef size_t at = 2
-        cdef uint32_t size
         if length > properties_most(self.target.link):
             self.fault = (f"its properties of {length} bytes are longer than a frame of "
                           f"{self.target.link.frame_max} bytes takes")
             return False
-        if not self.checks_headers or length < 6 or not load16(listed) & HEADERS:
-            return True
-        if load16(listed) & CONTENT_TYPE:
-            at += 1 + listed[at]
-        if load16(listed) & CONTENT_ENCODING and at < length:
-            at += 1 + listed[at]
-        if at + 4 <= length:
-            size = load32(listed + at)
+        if self.checks_headers:
             try:
-                check_table(listed + at + 4, min(size, <uint32_t> (length - at - 4)))
-            except Malformed as error:
-                self.fault = f"its headers: {error}"
+                walk_properties(listed, <uint32_t> length)
+            except FrameError as error:
+                self.fault = f"its properties: {error}"
                 return False
         return True
 

@@ -1,13 +1,15 @@
 # cython: language_level=3
-"""Whether the field table of a published message's headers can be decoded, without making objects
-of it (AMQP 0-9-1 section 4.2.5.5, with the type letters and limits of `broker.fields.codec`).
+"""Whether the properties of a published message and the table of its headers can be decoded,
+without making objects of them (AMQP 0-9-1 sections 4.2.6.1 and 4.2.5.5, with the type letters and
+limits of `broker.fields.codec`).
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memset
 
 from broker.fields.codec import DEPTH_MAX, Malformed
-from broker.kernel.buffer cimport load32
+from broker.kernel.buffer cimport load16, load32
+from broker.schema.errors import FrameError
 from broker.settings.bounds import PUBLISHED_VALUES_MAX
 
 cdef enum:
@@ -85,3 +87,43 @@ cdef int check_table(const uint8_t* p, uint32_t length) except -1:
     if fault == TOO_MANY:
         raise Malformed(f"cannot decode: more than {values_max} values in one table")
     raise Malformed("cannot decode: a header of an unknown field type")
+
+
+cdef int walk_properties(const uint8_t* p, uint32_t length) except -1:
+    """Checks that the property list fills its bytes and its headers can be decoded. Returns the
+    delivery mode. Raises FrameError (501)."""
+    cdef uint32_t at = 2
+    cdef uint32_t size
+    cdef int bit
+    cdef uint16_t flags
+    cdef int delivery_mode = 1
+    if length < 2:
+        raise FrameError("cannot decode: a content header without property flags")
+    flags = load16(p)
+    if flags & 3:
+        raise FrameError("cannot decode: unknown property flags")
+    for bit in range(15, 1, -1):
+        if not flags >> bit & 1:
+            continue
+        if bit == 13:
+            if length - at < 4:
+                raise FrameError("cannot decode: the properties end too early")
+            size = load32(p + at)
+            if size > length - at - 4:
+                raise FrameError("cannot decode: the properties end too early")
+            check_table(p + at + 4, size)
+            size += 4
+        elif bit == 12 or bit == 11:
+            size = 1
+        elif bit == 6:
+            size = 8
+        else:
+            size = 1 + <uint32_t> p[at] if at < length else 1
+        if size > length - at:
+            raise FrameError("cannot decode: the properties end too early")
+        if bit == 12:
+            delivery_mode = p[at]
+        at += size
+    if at != length:
+        raise FrameError(f"cannot decode: {length - at} bytes follow the properties")
+    return delivery_mode

@@ -947,8 +947,8 @@ cdef class Channel(contracts.Channel):
     # -- end ---------------------------------------------------------------------------------------
 
     def begin_closing(self):
-        """channel.close is on its way: what comes but close-ok is ignored, and no more confirms are
-        sent."""
+        """channel.close is on its way: what is safe is confirmed before it; what comes but close-ok
+        is ignored, and no more confirms are sent."""
         self.closing = True
         if self.confirms is not None:
             self.confirms.stop()

@@ -174,7 +174,8 @@ cdef class Confirms(Confirmer):
         return 0
 
     def stop(self):
-        """The channel is closing: no more confirms are sent."""
+        """The channel is closing: what is settled is confirmed before that, and nothing behind."""
+        self.write_confirm()
         self.ended = True
 
     def end(self):

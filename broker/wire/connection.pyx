@@ -237,8 +237,6 @@ cdef class Connection(FrameParser):
         if (channel.closing or not channel.has_nothing() or channel.replies.held is not None
                 or channel.replies.acks_unwritten):
             return False
-        if channel.confirms is not None:
-            self.output.write_confirms()
         channel.begin_closing()
         channel.end()
         self._host.channel_closed(channel)

@@ -767,9 +767,8 @@ cdef class FrameParser(ChannelHost):
             return
         text = error.reply_text()
         log.info("connection %s, channel %d closed: %s", self.label(), channel.number, text)
-        # What was published before the fault is delivered and confirmed before it.
+        # What was published before the fault is delivered before it.
         channel.deliveries.deliver_pending()
-        self.output.write_confirms()
         channel.begin_closing()
         self.end_channel(channel, functools.partial(channel.replies.send_last, method_frame(
             channel.number, "channel.close", reply_code=error.reply_code, reply_text=text,

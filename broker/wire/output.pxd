@@ -86,7 +86,7 @@ cdef class Output(Task):
 
     cdef int touch(self) except -1
     cdef int touch_confirm(self, Confirmer confirmer) except -1
-    cpdef int write_confirms(self) except -1
+    cdef int write_confirms(self) except -1
     cdef bint is_full(self) noexcept
     cdef size_t unwritten(self) noexcept
     cdef int add_large(self, LargeBody body, uint16_t channel) except -1

@@ -104,7 +104,7 @@ cdef class Output(Task):
             self.confirmers.append(confirmer)
         return self.touch()
 
-    cpdef int write_confirms(self) except -1:
+    cdef int write_confirms(self) except -1:
         """Adds what the confirmers have to say so far."""
         cdef Confirmer confirmer
         for confirmer in self.confirmers:

@@ -8,11 +8,11 @@ that half-sent ones cost no memory.
 
 import os
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from broker.fields.tables cimport check_table
+from broker.fields.tables cimport walk_properties
 from broker.kernel cimport clock
-from broker.kernel.buffer cimport Buffer, load16, load32, load64
+from broker.kernel.buffer cimport Buffer, load16, load64
 from broker.kernel.large_body cimport LARGE_BODY
 from broker.kernel.message cimport EXPIRES, Message, PERSISTENT
 from broker.schema.errors import FrameError, PreconditionFailed, UnexpectedFrame
@@ -55,46 +55,6 @@ cdef int plain_delivery_mode(const uint8_t* p, uint32_t length) noexcept nogil:
             return -1
         at += size
     return mode if at == length else -1
-
-
-cdef int walk_properties(const uint8_t* p, uint32_t length) except -1:
-    """Checks that the property list fills its bytes and its headers can be decoded. Returns the
-    delivery mode. Raises FrameError (501)."""
-    cdef uint32_t at = 2
-    cdef uint32_t size
-    cdef int bit
-    cdef uint16_t flags
-    cdef int delivery_mode = 1
-    if length < 2:
-        raise FrameError("cannot decode: a content header without property flags")
-    flags = load16(p)
-    if flags & 3:
-        raise FrameError("cannot decode: unknown property flags")
-    for bit in range(15, 1, -1):
-        if not flags >> bit & 1:
-            continue
-        if bit == 13:
-            if length - at < 4:
-                raise FrameError("cannot decode: the properties end too early")
-            size = load32(p + at)
-            if size > length - at - 4:
-                raise FrameError("cannot decode: the properties end too early")
-            check_table(p + at + 4, size)
-            size += 4
-        elif bit == 12 or bit == 11:
-            size = 1
-        elif bit == 6:
-            size = 8
-        else:
-            size = 1 + <uint32_t> p[at] if at < length else 1
-        if size > length - at:
-            raise FrameError("cannot decode: the properties end too early")
-        if bit == 12:
-            delivery_mode = p[at]
-        at += size
-    if at != length:
-        raise FrameError(f"cannot decode: {length - at} bytes follow the properties")
-    return delivery_mode
 
 
 cdef class Upload:

@@ -21,9 +21,8 @@ def channel_close(connection: Connection, channel: Channel, **_: Any) -> None:
     if channel.closing:
         answer()
         return
-    # What came before it is delivered and, as far as it is safe, confirmed before it.
+    # What came before it is delivered before it.
     channel.deliveries.deliver_pending()
-    connection.output.write_confirms()
     channel.begin_closing()
     connection.end_channel(channel, answer)
 
